@@ -1,16 +1,16 @@
-//! What the `inplace_*` targets do with their input: everything an in-place bootstrap reads that it did not write.
+//! Bodies of the `inplace_*` targets: all untrusted input of an in-place bootstrap.
 
-use landfall_inplace::credentials::Credentials;
-use landfall_inplace::flavour::Flavour;
-use landfall_inplace::ignition::Ignition;
-use landfall_inplace::machine_config::{self, Host};
-use landfall_inplace::mirrors::{self, Variables};
-use landfall_inplace::oci::{AuthFile, Challenge, Manifest, Reference, extract, places};
-use landfall_inplace::payload;
 use landfall_model::Secret;
 use landfall_model::in_place::Told;
+use landfall_node::in_place::credentials::Credentials;
+use landfall_node::in_place::flavour::Flavour;
+use landfall_node::in_place::ignition::Ignition;
+use landfall_node::in_place::machine_config::{self, Host};
+use landfall_node::in_place::mirrors::{self, Variables};
+use landfall_node::in_place::oci::{AuthFile, Challenge, Manifest, Reference, extract, places};
+use landfall_node::in_place::payload;
 
-/// What an Ignition server answers, and the MachineConfig in it.
+/// The response of an Ignition server, and the MachineConfig in it.
 pub(crate) fn ignition(bytes: &[u8]) {
     let Ok(ignition) = Ignition::parse(bytes) else { return };
     let _ = ignition.file("/etc/kubernetes/kubeconfig");
@@ -25,7 +25,7 @@ pub(crate) fn ignition(bytes: &[u8]) {
     }
 }
 
-/// A manifest or an index of images.
+/// An image manifest or index.
 pub(crate) fn manifest(bytes: &[u8]) {
     let hex = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match Manifest::parse(bytes) {
@@ -36,7 +36,7 @@ pub(crate) fn manifest(bytes: &[u8]) {
     }
 }
 
-/// `registries.conf`, a registry's challenge, `config.json`, an image's name, a `.repo` file.
+/// `registries.conf`, a registry's challenge, `config.json`, an image name, a `.repo` file.
 pub(crate) fn settings(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let digest = "0".repeat(64);
@@ -55,7 +55,7 @@ pub(crate) fn settings(bytes: &[u8]) {
     let _ = mirrors::repositories(&text, &variables);
 }
 
-/// The Secret of a node, and what a node tells of itself.
+/// The Secret of a node, and the node's own status.
 pub(crate) fn messages(bytes: &[u8]) {
     for flavour in [Flavour::Rhcos, Flavour::Rhel] {
         if let Err(error) = Credentials::parse(&Secret::new(bytes.to_vec()), flavour) {
@@ -68,7 +68,7 @@ pub(crate) fn messages(bytes: &[u8]) {
     }
 }
 
-/// A payload, and a layer of an image.
+/// A payload and an image layer.
 pub(crate) fn archive(bytes: &[u8]) {
     let read = payload::read(bytes, |path, _| {
         assert!(

@@ -1,8 +1,8 @@
-//! What the `objects_answer` target does with its input.
+//! Body of the `objects_answer` target.
 
-use landfall_objects::{page, refusal};
+use landfall_fetch::objects::{page, refusal};
 
-/// What a store may answer, of either kind: a listing, or why there is none.
+/// Any response from a store of either kind: a listing or an error.
 pub(crate) fn answer(bytes: &[u8]) {
     if let Ok(page) = page(bytes) {
         assert!(page.objects.len() <= 1000 && page.objects.len() <= bytes.len());

@@ -1,8 +1,8 @@
-//! What the `wire_*` targets do with their input.
+//! Bodies of the `wire_*` targets.
 
-use landfall_wire::{Protocol, classify, client_hello, proxy_header};
+use landfall_net::{Protocol, classify, client_hello, proxy_header};
 
-/// A hello: no panic, and what is decided on some bytes is not undone by more.
+/// A TLS client hello: no panic, and a decision is final when more bytes follow.
 pub(crate) fn hello(bytes: &[u8]) {
     let whole = client_hello(bytes);
     for cut in cuts(bytes) {
@@ -13,7 +13,7 @@ pub(crate) fn hello(bytes: &[u8]) {
     }
 }
 
-/// A PROXY header: no panic, never longer than what is there, and not undone by more.
+/// A PROXY header: no panic, never longer than the input, and a decision is final when more bytes follow.
 pub(crate) fn proxy(bytes: &[u8]) {
     let whole = proxy_header(bytes);
     if let Ok(Some(header)) = &whole {
@@ -28,7 +28,7 @@ pub(crate) fn proxy(bytes: &[u8]) {
     }
 }
 
-/// First bytes: one decision, and only one.
+/// First bytes of a connection: exactly one decision.
 pub(crate) fn protocol(bytes: &[u8]) {
     let whole = classify(bytes);
     if let Some(Protocol::Tls(hello)) = &whole {
@@ -42,7 +42,7 @@ pub(crate) fn protocol(bytes: &[u8]) {
     }
 }
 
-/// Every length of a short input, some of a long one.
+/// Returns each length of a short input, and some of a long one.
 fn cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     (0..bytes.len()).step_by(1 + bytes.len() / 128)
 }

@@ -1,9 +1,7 @@
-//! A first boot that fails, as its agent lives through it: logs to read, a hub to tell, a port at which it is asked.
+//! A failing first boot from the agent's perspective: logs, a hub to report to, and a port for queries.
 
-use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,16 +12,15 @@ use tempfile::TempDir;
 
 const FAILURE: &str = "error: error execution phase preflight: couldn't validate the identity of the API Server: Get \
                        \"https://api.c1.example:6443/\": dial tcp: lookup api.c1.example on 10.0.0.2:53: no such host\n";
-const SECOND_FAILURE: &str = "cp: error writing '/etc/kubernetes/kubelet.conf': No space left on device\n";
-/// What a report of the first names.
+/// The cause in a first report.
 const CAUSE: &str = "dns-resolution-failure";
-/// Where its log is, below the folder.
+/// Path of its log in the directory.
 const LOG: &str = "machine/var/log/cloud-init-output.log";
 const START: Duration = Duration::from_secs(20);
 
 pub(crate) struct FirstBoot {
     folder: TempDir,
-    /// Ports on loopback: the hub's, and the agent's own.
+    /// Loopback ports of the hub and of the agent.
     hub: u16,
     port: u16,
 }
@@ -31,7 +28,7 @@ pub(crate) struct FirstBoot {
 // === impl FirstBoot ===
 
 impl FirstBoot {
-    /// A machine with this much of ordinary logs before the failure.
+    /// Creates a machine with this many bytes of ordinary logs before the failure.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         let folder = tempfile::tempdir().context("make a folder for the machine")?;
         let at = |name: &str| folder.path().join(name);
@@ -69,10 +66,10 @@ impl FirstBoot {
         Ok(hub)
     }
 
-    /// Starts the agent. The program may be one that watches it; then its words come first, and name the agent's.
-    pub(crate) fn agent(&self, program: &Path, words: &[OsString]) -> Result<Process> {
+    /// Starts the agent.
+    pub(crate) fn agent(&self, program: &Path) -> Result<Process> {
         Process::start("agent", program, self.folder.path(), |command| {
-            command.current_dir(self.folder.path()).args(words);
+            command.current_dir(self.folder.path());
             command.args(["agent", "--root", "machine", "--state", "state", "--report-folder", "reports"]);
             command.args(["--hub", &format!("https://{}", self.address()), "--hub-ca", "ca.crt"]);
             command.args(["--serve", &format!("127.0.0.1:{}", self.port), "--serve-client-ca", "ca.crt"]);
@@ -80,7 +77,7 @@ impl FirstBoot {
         })
     }
 
-    /// Comes back when the hub was told of the failure and has its logs, and an operator who asked the agent itself knows, too.
+    /// Waits until the hub has the failure and its logs, and the agent's own API reports them.
     pub(crate) fn until_told(&self, agent: &mut Process, within: Duration) -> Result<()> {
         for (what, port, path, word) in [
             ("the hub to know", self.hub, "/api/v1/fleet", CAUSE),
@@ -90,16 +87,6 @@ impl FirstBoot {
             agent.wait_until(what, within, || self.ask(port, path)?.contains(word).then_some(()))?;
         }
         Ok(())
-    }
-
-    /// Another failure, which hides the first.
-    pub(crate) fn fail_again(&self) -> Result<()> {
-        let log = OpenOptions::new().append(true).open(self.path(LOG)).context("open the log")?;
-        (&log).write_all(SECOND_FAILURE.as_bytes()).context("write the log")
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
     }
 
     fn address(&self) -> String {

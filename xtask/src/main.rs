@@ -1,17 +1,19 @@
-//! What developers and CI run: `cargo xtask check|test|testbed|gen|bench|score|dist`.
+//! Tasks for developers and CI: `cargo xtask check|test|testbed|gen|bench|score|dist`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer's tool talks to the terminal")]
 
 mod bench;
 mod check;
+mod deny;
 mod dist;
 mod first_boot;
 mod generated;
 mod layers;
-mod licences;
+mod licenses;
 mod score;
 mod shell;
 mod test;
 mod testbed;
+mod unused;
 
 use clap::{Parser, Subcommand};
 
@@ -25,7 +27,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Format, lints, layer rules, generated files, licences
+    /// Format, layer rules, dependency policy, lints, documentation, generated files
     Check,
     /// Install what the tests need, then run all of them
     Test {
@@ -48,11 +50,7 @@ enum Task {
         output: bench::Output,
     },
     /// Static binary, packages, list of parts, container file, units, completions, manual pages, checksums
-    Dist {
-        /// The order of an earlier release's functions instead of one that is learned
-        #[arg(long)]
-        order: Option<std::path::PathBuf>,
-    },
+    Dist,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -63,6 +61,6 @@ fn main() -> anyhow::Result<()> {
         Task::Gen => generated::write(),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Score { directory, output } => score::run(&directory, output.is_json()),
-        Task::Dist { order } => dist::run(order.as_deref()),
+        Task::Dist => dist::run(),
     }
 }

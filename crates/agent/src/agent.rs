@@ -1,4 +1,4 @@
-//! The loop: wait, read, reason, keep, bring out.
+//! The main loop: wait, read, evaluate, store, deliver.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use landfall_diagnose::{Engine, RuleError, RuleSet};
+use landfall_durable::{self as durable, Access, Disk as _, HostDisk, Lock};
 use landfall_evidence::collect::Host;
 use landfall_evidence::read::ReadError;
 use landfall_model::chain;
 use landfall_model::envelope::Envelope;
 use landfall_model::report::State;
-use landfall_steps::durable::{self, Access, Disk as _, HostDisk, Lock};
 use rustix::fs::{Mode, OFlags};
 
 use crate::carrier::{Carrier, carry};
@@ -27,46 +27,48 @@ use crate::spool::{SPOOLS, Spool, SpoolError};
 use crate::units::Units;
 use crate::watch::Watch;
 
-/// How often logs are looked at that the kernel does not tell about. Bounds how late a failure is seen.
+/// Poll interval for logs without change notifications. Bounds the delay until a failure is detected.
 const LOOK: Duration = Duration::from_millis(500);
-/// The same once the node is up: what goes wrong then is no emergency of the first boot.
+/// Poll interval on a ready node: later problems are less urgent than those of the first boot.
 const LOOK_WHEN_DONE: Duration = Duration::from_secs(5);
-/// Reasoning takes milliseconds; a chatty journal must not make it take a core.
+/// Minimum time between reports. A report takes milliseconds; without this limit, a busy journal would use a
+/// full core.
 const BETWEEN_REPORTS: Duration = Duration::from_millis(500);
-/// How often everything is thought over again while nothing is said: that nothing is said may be what is wrong.
+/// Interval of evaluation without new lines: a hung stage is detected by the absence of lines.
 const THINK_AGAIN: Duration = Duration::from_secs(10);
-/// How often a machine that is not up yet says that it lives, give or take a tenth: a fleet must not speak in chorus. Who hears
-/// nothing for three beats may call it silent.
+/// Heartbeat interval of a node that is not ready. It varies by 10 %, so that a fleet does not report at the
+/// same moment. A receiver may treat a node as silent after three missed heartbeats.
 const BEAT: Duration = Duration::from_secs(60);
-/// How often it is tried again to write what the disk did not take.
+/// Interval between attempts to write reports that the disk rejected.
 const WRITE_AGAIN: Duration = Duration::from_secs(5);
-/// Told once is enough: the spool holds the rest.
+/// One queued wake-up is enough; the carrier drains its whole spool.
 const QUEUED_NEWS: usize = 1;
-/// Ends of programs nobody has looked at yet; those beyond are not told.
+/// Process exits queued for the main loop; further ones are dropped.
 const QUEUED_ENDS: usize = 64;
-/// Changes of units nobody has looked at yet; those beyond are told later.
+/// Unit changes queued for the main loop; further ones are reported by the next poll.
 const QUEUED_CHANGES: usize = 64;
 
-/// Below the state folder: held by the agent that writes there, with the number of its process in it.
+/// Lock file below the state directory. The agent that writes there holds it; it contains that agent's
+/// process ID.
 const LOCK: &str = "lock";
-/// A number and the end of a line.
+/// A process ID and a newline fit.
 const MAX_LOCK: u64 = 32;
 
 static DISK: HostDisk = HostDisk;
 
-/// What an agent is told.
+/// Configuration of an agent.
 #[expect(missing_debug_implementations, reason = "carriers hold credentials")]
 pub struct Config {
-    /// The machine's root folder.
+    /// The machine's root directory.
     pub root: PathBuf,
-    /// Where the last report and the spools are kept.
+    /// Directory of the last report and the spools.
     pub state: PathBuf,
     pub carriers: Vec<Box<dyn Carrier>>,
-    /// The port to be asked on, if any.
+    /// The port that serves reports and bundles, if any.
     pub serve: Option<Serve>,
 }
 
-/// An agent that can start.
+/// An agent that is ready to run.
 #[expect(missing_debug_implementations, reason = "holds a private key")]
 pub struct Agent {
     engine: Engine,
@@ -77,7 +79,7 @@ pub struct Agent {
     serve: Option<Serve>,
     root: PathBuf,
     state: PathBuf,
-    /// The kernel gives it back with the process, however that ends.
+    /// The kernel releases the lock with the process, however it exits.
     held: Option<Box<dyn Lock>>,
 }
 
@@ -111,30 +113,30 @@ pub enum AgentError {
     Thread(#[source] io::Error),
 }
 
-/// A carrier, as seen by those who have something for it.
+/// A carrier from the main loop's perspective.
 struct Outlet<'d> {
     spool: Spool<'d>,
     tell: SyncSender<()>,
-    /// Every how many beats it is told again.
+    /// Number of heartbeats between two repetitions of the last report, or `None` for no repetitions.
     beats: Option<u64>,
 }
 
-/// Why a report is made.
+/// Reason for making a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// Something was said, or nothing for too long: who has heard the same already is not told.
+    /// New input, or none for too long. An unchanged report is not delivered again.
     Look,
-    /// It is time to say that the machine lives: the so many-th time.
+    /// A heartbeat with its number: an unchanged report is delivered again to show liveness.
     Beat(u64),
 }
 
-/// What came of it.
+/// Result of one pass of the main loop.
 struct Turn {
     state: State,
     told: bool,
 }
 
-/// Why one turn of the loop made no report; the next may.
+/// Reason why one pass of the main loop made no report; the next pass may succeed.
 #[derive(Debug, thiserror::Error)]
 enum TurnError {
     #[error("cannot clean the report")]
@@ -146,7 +148,7 @@ enum TurnError {
 // === impl Agent ===
 
 impl Agent {
-    /// Opens everything; nothing is read of the machine yet.
+    /// Opens the rules, the state directory and the port without reading the machine's logs.
     pub fn open(config: Config) -> Result<Self, AgentError> {
         let engine = RuleSet::embedded().and_then(Engine::new).map_err(AgentError::Rules)?;
         let at = || {
@@ -165,7 +167,8 @@ impl Agent {
             let name = carrier.name();
             let failed = |source| AgentError::Spool { carrier: name, source };
             let spool = Spool::open(&DISK, &spools.join(name)).map_err(failed)?;
-            // It was kept before it was spooled, and the power may have gone in between.
+            // The last report is stored before it is spooled: a power failure in between leaves it out of the
+            // spool.
             if let Some(last) = keeper.last() {
                 add(&spool, last);
             }
@@ -175,7 +178,7 @@ impl Agent {
         Ok(Self { engine, host, units, keeper, carriers, serve, root, state, held })
     }
 
-    /// Follows the machine until the process ends.
+    /// Follows the machine until the process exits.
     pub fn run(self) -> Result<(), AgentError> {
         let Self { engine, host, units, mut keeper, carriers, serve: port, root, state, held: _held } = self;
         let is_of_this_kernel = host.is_of_this_kernel();
@@ -198,7 +201,7 @@ impl Agent {
                 thread.spawn(serving).map_err(AgentError::Thread)?;
             }
             let (tell, ends) = sync_channel(QUEUED_ENDS);
-            // Of another machine's disk, or a folder, it would tell of programs that ran elsewhere.
+            // On a directory or another machine's disk, the kernel events would describe unrelated processes.
             match is_of_this_kernel.then(Processes::listen).transpose() {
                 Ok(None) => {}
                 Ok(Some(processes)) => {
@@ -265,7 +268,7 @@ impl Agent {
     }
 }
 
-/// Makes a report, and when it says something new, or it is time to say the same again, keeps it and hands it to the carriers.
+/// Makes a report. If it is new or a heartbeat is due, stores it and adds it to the carriers' spools.
 fn turn(
     watch: &mut Watch<'_>,
     keeper: &mut Keeper<'_>,
@@ -277,14 +280,15 @@ fn turn(
     let state = report.verdict.state;
     let news = keeper.is_news(&node, &report);
     let beat = match why {
-        // Who is up, is quiet.
+        // A ready node sends no heartbeats.
         Why::Beat(number) if state != State::Succeeded => Some(number),
         _ => None,
     };
     if !news && beat.is_none() {
         return Ok(Turn { state, told: false });
     }
-    // A repetition is the report that was kept, to the letter: counts of lines that grow since are not worth a new one.
+    // A heartbeat repeats the stored report verbatim: line counts that have grown since do not justify a new
+    // one.
     let repeated = keeper.last().filter(|_| !news).map(|last| last.report.clone());
     let report = repeated.unwrap_or(report);
     let envelope = keeper.keep(node, report, Timestamp::now()).map_err(TurnError::Keep)?;
@@ -294,30 +298,31 @@ fn turn(
     }
     for outlet in outlets.iter().filter(|outlet| news || beat.is_some_and(|beat| outlet.takes(beat))) {
         add(&outlet.spool, envelope);
-        // A full queue means that it is told already.
+        // A full queue already contains a wake-up.
         let _ = outlet.tell.try_send(());
     }
     Ok(Turn { state, told: true })
 }
 
-/// The pause, give or take a tenth.
+/// Returns the pause varied by up to 10 %.
 fn jittered(pause: Duration) -> Duration {
     let mut random = [0; 2];
-    // Without chance it is the pause itself.
+    // Without random bytes, the pause is not varied.
     if getrandom::fill(&mut random).is_err() {
         return pause;
     }
     pause.mul_f64(0.9 + 0.2 * f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX))
 }
 
-/// Hands a report to a carrier. A disk that is full, which may be what the report is about, does not keep it from going out.
+/// Adds a report to a carrier's spool. A full disk, which may be the reported cause, does not prevent its
+/// delivery.
 fn add(spool: &Spool<'_>, envelope: &Envelope) {
     if let Err(error) = spool.add(envelope) {
         tracing::warn!(report = %envelope.id, error = %chain(&error), "A report waits in memory only.");
     }
 }
 
-/// Writes what the disk did not take, every now and then, and says so once.
+/// Retries writes that the disk rejected, and logs the first failure and the recovery.
 fn settle(keeper: &mut Keeper<'_>, tried: &mut Option<Instant>) {
     if !keeper.is_behind() || tried.is_some_and(|tried| tried.elapsed() < WRITE_AGAIN) {
         return;
@@ -336,13 +341,14 @@ fn settle(keeper: &mut Keeper<'_>, tried: &mut Option<Instant>) {
     }
 }
 
-/// Keeps others from the folder: two that count reports and empty spools there would take each other's work. A disk that is full
-/// or may only be read is no reason to say nothing.
+/// Locks the state directory: two agents that count reports and drain spools there would interfere. A full or
+/// read-only disk does not prevent reports.
 fn hold(state: &Path) -> Result<Option<Box<dyn Lock>>, AgentError> {
     let path = state.join(LOCK);
     match DISK.lock(&path) {
         Ok(held) => {
-            // For the words of whoever comes second; without it they are less clear.
+            // The process ID is for the error message of a second agent; without it the message is less
+            // specific.
             let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::open(&path, flags, Mode::empty()).map(File::from);
             let _ = file.map(|mut file| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
@@ -360,7 +366,7 @@ fn hold(state: &Path) -> Result<Option<Box<dyn Lock>>, AgentError> {
     }
 }
 
-/// The folder and those above it that do not exist, outermost first.
+/// Returns the missing ancestors of a directory, outermost first.
 fn parents(folder: &Path) -> impl Iterator<Item = &Path> {
     let mut missing: Vec<&Path> = folder.ancestors().skip(1).take_while(|above| !above.exists()).collect();
     missing.reverse();
@@ -370,7 +376,7 @@ fn parents(folder: &Path) -> impl Iterator<Item = &Path> {
 // === impl Outlet ===
 
 impl Outlet<'_> {
-    /// Whether this beat is for it.
+    /// Whether the carrier repeats the last report on this heartbeat.
     fn takes(&self, beat: u64) -> bool {
         self.beats.is_some_and(|every| beat.is_multiple_of(every)) && self.spool.takes_repeats()
     }
@@ -380,7 +386,7 @@ impl Outlet<'_> {
 mod tests {
     use super::*;
 
-    /// What waits in each outlet after one more turn.
+    /// Returns the number of spooled reports in each outlet after one more pass.
     fn told(outlets: &[Outlet<'_>]) -> Vec<usize> {
         outlets.iter().map(|outlet| outlet.spool.waiting().unwrap().len()).collect()
     }
@@ -418,7 +424,8 @@ mod tests {
         assert!(news && state == State::Running && told(&outlets) == [1, 1, 1]);
         assert!(!look(&mut watch, Why::Look).0, "the same is told again without need");
 
-        // While what was told waits, beats do not pile up before it; who asks gets the new one all the same.
+        // While a new report is spooled, no heartbeats are added. A direct request still gets the newer
+        // report.
         std::fs::write(&log, "[kubelet-start] Starting the kubelet\nof no interest\n").unwrap();
         let (_, _, second) = look(&mut watch, Why::Beat(1));
         assert_eq!(told(&outlets), [1, 1, 1]);
@@ -431,7 +438,7 @@ mod tests {
         look(&mut watch, Why::Beat(4));
         assert_eq!(told(&outlets), [1, 1, 0]);
 
-        // Up: told once, and then no more.
+        // A ready node is reported once.
         empty();
         std::fs::write(&log, "This node has joined the cluster:\n").unwrap();
         let (news, state, _) = look(&mut watch, Why::Look);

@@ -1,4 +1,4 @@
-//! A disk that is full, broken or may only be read: what the machine has to say goes out all the same.
+//! Delivery with a full, broken or read-only disk.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use landfall_diagnose::{Engine, RuleSet};
+use landfall_durable::{Access, Disk, DraftFile, HostDisk, Lock};
 use landfall_model::envelope::{Envelope, ReportId};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
-use landfall_steps::durable::{Access, Disk, DraftFile, HostDisk, Lock};
 
 use crate::carrier::{Carrier, CarryError, deliver};
 use crate::keeper::{Keeper, REPORT};
 use crate::spool::Spool;
 
-/// A disk on which nothing changes while it is stuck.
+/// A disk that rejects all changes while it is stuck.
 #[derive(Debug, Default)]
 struct Sticky {
     stuck: AtomicBool,
 }
 
-/// What reached the other side, and how often.
+/// A carrier that records every delivery.
 #[derive(Default)]
 struct Arrived(Vec<ReportId>);
 
@@ -51,6 +51,9 @@ impl Disk for Sticky {
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         HostDisk.sync_dir(dir)
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        HostDisk.sync_all()
     }
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.moves().and_then(|()| HostDisk.remove_file(path))
@@ -121,7 +124,7 @@ fn a_number_the_disk_does_not_know_is_not_used_by_a_successor() {
     disk.stuck.store(true, Ordering::Relaxed);
     let mut numbers = BTreeSet::new();
     for second in [1_700_000_000, 1_700_000_001, 1_700_000_100] {
-        // Each time the agent was killed before.
+        // The agent was killed before each iteration.
         let mut keeper = Keeper::open(&disk, folder.path()).unwrap();
         let now = Timestamp::from_second(second).unwrap();
         let sequence = keeper.keep(node(), report(), now).unwrap().sequence;
@@ -143,7 +146,7 @@ fn what_a_full_disk_does_not_take_is_brought_once() {
     assert!(spool.add(&second).is_err());
     assert_eq!(spool.waiting().unwrap(), [first.id, second.id]);
     let mut arrived = Arrived::default();
-    // The first cannot be removed, which neither holds up the second nor brings the first again.
+    // The failed removal of the first report neither delays the second nor causes a redelivery.
     deliver(&mut arrived, &spool).unwrap();
     deliver(&mut arrived, &spool).unwrap();
     assert_eq!(arrived.0, [first.id, second.id]);
@@ -167,7 +170,7 @@ fn memory_holds_the_newest_and_not_all() {
     assert_eq!(spool.waiting().unwrap(), ids[62..]);
 }
 
-/// Damaged, or of a version that writes it otherwise.
+/// The file is damaged, or another version wrote it in another format.
 #[test]
 fn a_last_report_that_cannot_be_read_does_not_make_numbers_begin_anew() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,41 +1,41 @@
-//! The last report, on the disk: whole or not at all, with the boot it is about.
+//! Storage of the last report: written atomically, together with the boot it describes.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use landfall_durable::{self as durable, Access, Disk};
 use landfall_model::Secret;
 use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes, written};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::{Report, State};
 use landfall_pki::{PkiError, SigningKey};
-use landfall_steps::durable::{self, Access, Disk};
 
-/// The last report, below the state folder.
+/// File of the last report, below the state directory.
 pub const REPORT: &str = "report.json";
-/// The last report of the boot before, for as long as this boot lasts.
+/// File of the previous boot's last report, kept until the next boot.
 const PREVIOUS: &str = "previous-report.json";
-/// The key that signs reports; it never leaves the machine.
+/// File of the key that signs reports; it never leaves the machine.
 const KEY: &str = "signing.key";
-/// A report is below 100 KiB; more is not one of ours.
+/// Size limit; the agent's reports are below 100 KiB.
 const MAX_REPORT: u64 = 4 << 20;
 const MAX_KEY: u64 = 4096;
 
-/// The last report while the disk does not have it: one that is full is no reason to say nothing.
+/// The last report while the disk does not have it: a full disk must not prevent reports.
 #[derive(Clone, Debug, Default)]
 pub struct Unwritten(Arc<Mutex<Option<Vec<u8>>>>);
 
-/// Puts reports into envelopes and keeps the last one.
+/// Wraps reports in signed envelopes and stores the last one.
 #[expect(missing_debug_implementations, reason = "holds a private key")]
 pub struct Keeper<'d> {
     disk: &'d dyn Disk,
     folder: PathBuf,
     key: SigningKey,
     last: Option<Envelope>,
-    /// There was a last report, and nobody knows its number.
+    /// The file of the last report exists but is unreadable, so its sequence number is unknown.
     lost: bool,
-    /// What the boot before had come to, until it is on the disk under its own name.
+    /// The previous boot's last report, until it is written to its own file.
     before: Option<Vec<u8>>,
     unwritten: Unwritten,
 }
@@ -65,11 +65,11 @@ pub enum KeepError {
 // === impl Keeper ===
 
 impl<'d> Keeper<'d> {
-    /// Takes up what an earlier process or an earlier boot left in the folder.
+    /// Opens the state directory, with the key and report of an earlier process or boot if they exist.
     pub fn open(disk: &'d dyn Disk, folder: &Path) -> Result<Self, KeepError> {
         let key = signing_key(disk, folder)?;
         let path = folder.join(REPORT);
-        // What cannot be read or understood is replaced by the next report.
+        // The next report replaces an unreadable or invalid file.
         let (last, lost) = match disk.read(&path, MAX_REPORT) {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
                 Ok(last) => (Some(last), false),
@@ -88,7 +88,7 @@ impl<'d> Keeper<'d> {
         self.last.as_ref()
     }
 
-    /// Whether this says something the last report does not. That a stage hangs for a minute longer is no news.
+    /// Whether the report differs from the last one. A longer duration of the same hang is not a difference.
     pub fn is_news(&self, node: &NodeIdentity, report: &Report) -> bool {
         let said = |report: &Report| {
             let mut verdict = report.verdict.clone();
@@ -108,13 +108,13 @@ impl<'d> Keeper<'d> {
         })
     }
 
-    /// Where the last report is while the disk does not have it.
+    /// Returns a handle to the last report while the disk does not have it.
     pub fn unwritten(&self) -> Unwritten {
         self.unwritten.clone()
     }
 
-    /// Signs the report and writes it to the disk: no crash loses it then. What the disk does not take is kept all the same,
-    /// and [`Keeper::settle`] says why.
+    /// Signs the report and writes it to the disk, so that a crash does not lose it. A report that the disk
+    /// rejects is kept in memory, and [`Keeper::settle`] returns the reason.
     pub fn keep(
         &mut self,
         node: NodeIdentity,
@@ -125,9 +125,9 @@ impl<'d> Keeper<'d> {
         getrandom::fill(&mut random).map_err(KeepError::Random)?;
         let same_boot = self.last.as_ref().filter(|last| last.node.boot_id == node.boot_id);
         let mut sequence = same_boot.map_or(1, |last| last.sequence + 1);
-        // Numbers of a boot that were used already would be taken for old news. By the clock they are new.
+        // Receivers would ignore reused numbers of this boot as old. Numbers based on the clock are higher.
         let by_the_clock = u64::try_from(now.as_second()).unwrap_or(0);
-        // The last report is also where boots are counted.
+        // Boots are numbered in the last report.
         let counted = self.last.as_ref().and_then(|last| last.boot_number);
         let mut boot_number = match (same_boot, counted) {
             (Some(_), Some(number)) => number,
@@ -138,7 +138,8 @@ impl<'d> Keeper<'d> {
             sequence = sequence.max(by_the_clock);
             boot_number = boot_number.max(by_the_clock);
         }
-        // In the order they were made, whatever the clock says: spools bring them in the order of their ids.
+        // IDs ascend in the order of creation, even if the clock goes back: spools deliver in the order of
+        // IDs.
         let id = match &self.last {
             Some(last) => last.id.next(now, random),
             None => ReportId::new(now, random),
@@ -147,13 +148,13 @@ impl<'d> Keeper<'d> {
         let mut envelope =
             Envelope { format: FORMAT, id, node, boot_number, sequence, time: now, report, signature: None };
         let bytes = self.sign(&mut envelope)?;
-        // A reboot must not take with it what the boot before had come to.
+        // The previous boot's last report must survive the reboot.
         if let Some(previous) = self.last.as_ref().filter(|last| last.node.boot_id != envelope.node.boot_id) {
             self.before = Some(written(previous).map_err(KeepError::Envelope)?);
         }
         *self.unwritten.lock() = Some(bytes);
         if self.settle().is_err() {
-            // A successor would not know this number and use it again.
+            // A restarted agent would not know this number and would reuse it.
             envelope.sequence = envelope.sequence.max(by_the_clock);
             let bytes = self.sign(&mut envelope)?;
             *self.unwritten.lock() = Some(bytes);
@@ -161,12 +162,12 @@ impl<'d> Keeper<'d> {
         Ok(self.last.insert(envelope))
     }
 
-    /// Whether the disk lacks something.
+    /// Whether a write is still to be retried.
     pub fn is_behind(&self) -> bool {
         self.unwritten.lock().is_some()
     }
 
-    /// Writes what the disk did not take before.
+    /// Retries the writes that the disk rejected.
     pub fn settle(&mut self) -> Result<(), KeepError> {
         let Some(bytes) = self.unwritten.lock().clone() else { return Ok(()) };
         if let Some(before) = &self.before {
@@ -178,12 +179,12 @@ impl<'d> Keeper<'d> {
         Ok(())
     }
 
-    /// Signs it anew, and gives it as it is written.
+    /// Signs the envelope again and returns the bytes to write.
     fn sign(&self, envelope: &mut Envelope) -> Result<Vec<u8>, KeepError> {
         envelope.signature = None;
         let signed = serde_json::to_vec(&*envelope).and_then(|bytes| signed_bytes(&bytes));
-        let value = hexadecimal(&self.key.sign(&signed.map_err(KeepError::Envelope)?));
-        envelope.signature = Some(Signature { key: hexadecimal(&self.key.public_key()), value });
+        let value = hex::encode(self.key.sign(&signed.map_err(KeepError::Envelope)?));
+        envelope.signature = Some(Signature { key: hex::encode(self.key.public_key()), value });
         written(envelope).map_err(KeepError::Envelope)
     }
 
@@ -205,7 +206,7 @@ impl Unwritten {
     }
 }
 
-/// The key that signs reports; made when there is none.
+/// Returns the key that signs reports, creating it if there is none.
 pub(crate) fn signing_key(disk: &dyn Disk, folder: &Path) -> Result<SigningKey, KeepError> {
     let path = folder.join(KEY);
     match disk.read(&path, MAX_KEY) {
@@ -218,8 +219,4 @@ pub(crate) fn signing_key(disk: &dyn Disk, folder: &Path) -> Result<SigningKey, 
         }
         Err(source) => Err(KeepError::Read { path, source }),
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,46 +1,45 @@
-//! The few numbers of an agent that matter to whoever watches many: what it says, when it said it, and what it cannot bring out.
+//! The agent's metrics: the verdict, its time, and the reports that are not delivered.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use landfall_model::envelope::Envelope;
 use landfall_model::report::State;
+use landfall_net::metrics::{MetricType, MetricsText};
 
-/// Carriers there are, and more.
+/// Above the number of carriers that exist.
 const MAX_CARRIERS: usize = 32;
 
-/// The page, from the last report and the folder of the spools.
+/// Returns the metrics page, from the last report and the spool directory.
 pub(crate) fn page(last: Option<&Envelope>, spools: &Path) -> String {
     write(last, &waiting(spools))
 }
 
-/// The page with everything there can be on it.
+/// Returns the page with every metric that can appear on it.
 pub fn page_at_start() -> String {
-    // A carrier that stands for any.
+    // A placeholder for any carrier.
     write(None, &[("0".to_owned(), 0)])
 }
 
 fn write(last: Option<&Envelope>, waiting: &[(String, usize)]) -> String {
-    let mut text = head("state", "gauge", "1 for the state the node is in, 0 for the others.");
+    let mut text = MetricsText::new("landfall_agent_");
+    let mut states = text.family("state", MetricType::Gauge, "Whether the node is in this state.");
     for state in State::ALL {
-        let is_so = u8::from(last.is_some_and(|last| last.report.verdict.state == state));
-        text += &format!("landfall_agent_state{{state=\"{}\"}} {is_so}\n", state.name());
+        let current = last.is_some_and(|last| last.report.verdict.state == state);
+        states.value(&[("state", state.name())], u8::from(current));
     }
     let time = last.map_or(0, |last| last.time.as_second());
-    text += &head("report_timestamp_seconds", "gauge", "When the last report was made; 0 before the first.");
-    text += &format!("landfall_agent_report_timestamp_seconds {time}\n");
-    text += &head("waiting_reports", "gauge", "Reports that a carrier has yet to bring.");
+    text.gauge("report_timestamp_seconds", "Time of the last report; 0 before the first one.", time);
+    let help = "Number of reports that await delivery, by carrier.";
+    let mut reports = text.family("waiting_reports", MetricType::Gauge, help);
     for (carrier, count) in waiting {
-        text += &format!("landfall_agent_waiting_reports{{carrier=\"{carrier}\"}} {count}\n");
+        reports.value(&[("carrier", carrier)], count);
     }
-    text
+    text.finish()
 }
 
-fn head(name: &str, kind: &str, help: &str) -> String {
-    format!("# HELP landfall_agent_{name} {help}\n# TYPE landfall_agent_{name} {kind}\n")
-}
-
-/// How many reports wait for each carrier. What cannot be listed waits in memory, if at all.
+/// Returns the number of spooled reports per carrier. Reports of an unreadable spool are in memory, if at
+/// all.
 fn waiting(spools: &Path) -> Vec<(String, usize)> {
     let names = |folder: &Path| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

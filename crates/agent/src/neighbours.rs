@@ -1,29 +1,30 @@
-//! Reports of machines nearby that reach nobody else. They are kept as they came, under their own signatures, for whoever
-//! asks this agent.
+//! Reports of peers that cannot reach any other receiver.
+//!
+//! They are stored unmodified, with their own signatures, and served to the readers of this agent.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use landfall_durable::{self as durable, Access, Disk as _, HostDisk};
 use landfall_model::envelope::{Envelope, Signature, signed_bytes};
-use landfall_steps::durable::{self, Access, Disk as _, HostDisk};
 
-/// The folder below the state folder; one file a node.
+/// Directory below the state directory, with one file per node.
 const FOLDER: &str = "neighbours";
 const SUFFIX: &str = ".json";
-/// Nodes whose last report is kept: those that are born together, not a fleet. One more takes the place of the one that was
-/// heard longest ago.
+/// Nodes whose last report is stored: enough for nodes that boot together, not for a fleet. A further node
+/// replaces the one with the oldest report.
 const MAX_NEIGHBOURS: usize = 64;
-/// A report is below 100 KiB.
+/// Size limit; the agent's reports are below 100 KiB.
 pub(crate) const MAX_REPORT: usize = 1 << 20;
-/// The longest host name DNS knows.
+/// The maximum length of a DNS host name.
 const MAX_NAME: usize = 253;
 
-/// The last report of each neighbour.
+/// The last report of each peer.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     folder: PathBuf,
-    /// One is taken in at a time: the count must hold.
+    /// Serializes writes, so that the number of files stays within the limit.
     taking: Mutex<()>,
 }
 
@@ -52,9 +53,11 @@ impl Neighbours {
         Ok(Self { folder, taking: Mutex::new(()) })
     }
 
-    /// Keeps a report of the node whose certificate this is, as it came. One that is known, or older than what is known, is
-    /// acknowledged without effect. Nodes of our own cluster may carry its name before theirs; of another cluster nobody would
-    /// know whose certificate it is, and one node could be many.
+    /// Stores a report of the node that the certificate identifies, unmodified. A known or older report is
+    /// acknowledged without effect.
+    ///
+    /// A node of this cluster may prefix its name with the cluster's name. Names of other clusters are
+    /// rejected: the certificate does not prove them, and one node could otherwise use many names.
     pub(crate) fn take(
         &self,
         certified: &str,
@@ -83,11 +86,11 @@ impl Neighbours {
         durable::write(&HostDisk, &self.path(name), body, Access::PRIVATE).map_err(NeighbourError::Write)
     }
 
-    /// When as many are kept as may be, the one that was heard longest ago goes.
+    /// Removes the oldest reports when the limit is reached.
     fn make_room(&self) -> Result<(), NeighbourError> {
         let names = self.names()?;
         let heard = |name: &String| {
-            // What cannot be looked at is the first to go.
+            // Unreadable files sort first and are removed first.
             std::fs::metadata(self.path(name)).and_then(|found| found.modified()).ok()
         };
         let mut oldest: Vec<_> = names.iter().map(|name| (heard(name), name)).collect();
@@ -99,7 +102,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Whose reports are here.
+    /// Returns the names of the nodes with a stored report.
     pub(crate) fn names(&self) -> Result<Vec<String>, NeighbourError> {
         let listed = HostDisk.names(&self.folder).map_err(NeighbourError::List)?;
         let name = |file: &std::ffi::OsString| file.to_str()?.strip_suffix(SUFFIX).map(str::to_owned);
@@ -108,7 +111,7 @@ impl Neighbours {
         Ok(names)
     }
 
-    /// The last report of a node, as it came.
+    /// Returns the last report of a node, unmodified.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         is_name(name).then(|| HostDisk.read(&self.path(name), MAX_REPORT as u64).ok())?
     }
@@ -118,7 +121,7 @@ impl Neighbours {
     }
 }
 
-/// One that is a host's, and that cannot lead out of a folder.
+/// Whether this is a valid host name that cannot lead out of the directory.
 fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     name.len() <= MAX_NAME
@@ -127,17 +130,10 @@ fn is_name(name: &str) -> bool {
 }
 
 fn holds(body: &[u8], signature: &Signature) -> bool {
-    let (Some(key), Some(value)) = (bytes(&signature.key), bytes(&signature.value)) else { return false };
+    let (Ok(key), Ok(value)) = (hex::decode(&signature.key), hex::decode(&signature.value)) else {
+        return false;
+    };
     signed_bytes(body).is_ok_and(|signed| landfall_pki::verify_signature(&key, &signed, &value))
-}
-
-fn bytes(hexadecimal: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    hexadecimal
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| Some(digit(pair.first()?)? << 4 | digit(pair.get(1)?)?))
-        .collect()
 }
 
 #[cfg(test)]
@@ -160,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Reports of a node, signed by its own key.
+    /// Returns reports of a node, signed by its own key.
     fn reports(name: &str, count: usize) -> Vec<Vec<u8>> {
         let folder = tempfile::tempdir().unwrap();
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
@@ -238,7 +234,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
-        // The clock of neither boot is set, and the second boot's is behind the first's.
+        // Neither boot has a set clock, and the second boot's clock is behind the first's.
         let mut made = [("b1", 900), ("b2", 30)].map(|(boot, second)| {
             let now = Timestamp::from_second(second).unwrap();
             serde_json::to_vec(keeper.keep(node("n1", boot), report.clone(), now).unwrap()).unwrap()
@@ -258,7 +254,7 @@ mod tests {
         for number in 0..MAX_NEIGHBOURS {
             let path = neighbours.path(&format!("n{number}"));
             std::fs::write(&path, "{}").unwrap();
-            // `n7` is silent for hours.
+            // `n7` has been silent for hours.
             let heard = std::time::SystemTime::now() - if number == 7 { 9 * hour } else { hour };
             std::fs::File::options().write(true).open(&path).unwrap().set_modified(heard).unwrap();
         }

@@ -1,42 +1,38 @@
-//! The port of the agent: whoever may, fetches the last report or a fresh bundle; other nodes leave theirs. Over TLS, and never
-//! without a certificate.
+//! The agent's HTTPS port for reports and bundles.
+//!
+//! Authorized readers fetch the last report or a fresh bundle, and other nodes deliver their reports. It is
+//! served over TLS with client certificates only.
 
 mod callers;
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::stream::unfold;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http_body_util::{BodyExt as _, Limited, StreamBody};
+use hyper::body::Frame;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
+use landfall_durable as durable;
 use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
 use landfall_evidence::collect::{Host, Plan, collect};
 use landfall_model::chain;
 use landfall_model::envelope::Envelope;
-use landfall_steps::durable;
-use landfall_wire::{Files, Listener, Live, Pair, Pieces, TlsError, roots, serving};
+use landfall_net::serve::{
+    Accept, Handler, Limits, Peer, RequestBody, ResponseBody, Session, response, text_response,
+};
+use landfall_net::{
+    CertificateFiles, ClientCertificates, Listener, Pieces, Reloading, ServerTlsFiles, TlsError, TlsPolicy,
+};
 use rustls::ServerConfig;
-use rustls::server::WebPkiClientVerifier;
-use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::AbortHandle;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use self::callers::{Caller, Place, Places, READERS};
 use crate::keeper::{REPORT, Unwritten};
@@ -44,44 +40,43 @@ use crate::metrics;
 use crate::neighbours::{MAX_REPORT as MAX_NEIGHBOUR_REPORT, NeighbourError, Neighbours};
 use crate::spool::SPOOLS;
 
-/// Connections of which nobody knows yet whose they are, and of callers that have no place. When there are more, the one that
-/// came first goes: anybody can open a connection and say nothing.
-const MAX_STRANGERS: usize = 64;
-/// How often it is tried again to open a port that could not be opened.
+/// Interval between attempts to open the port.
 const OPEN_AGAIN: Duration = Duration::from_secs(15);
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// How long a reader may think about the next question.
-const HEAD_LIMIT: Duration = Duration::from_secs(30);
-/// The longest conversation with a reader; a bundle over a thin line takes its time.
+const LIMITS: Limits = Limits {
+    connections: 96,
+    first_request: Duration::from_secs(10),
+    idle: Duration::from_secs(30),
+    stalled_write: Duration::from_secs(60),
+    head: 16 << 10,
+    drain: Duration::ZERO,
+};
+/// Lifetime of a reader's connection; a bundle over a slow link takes time.
 const READER_LIMIT: Duration = Duration::from_secs(3600);
-/// The longest conversation with a node, and how long its report may be under way: nodes give up after 10 s themselves.
+/// Lifetime of a node's connection, and the time limit of its report's body: nodes time out after 10 s.
 const NODE_LIMIT: Duration = Duration::from_secs(20);
 const BODY_LIMIT: Duration = Duration::from_secs(10);
-/// The longest conversation with one that has no place.
+/// Lifetime of a connection without a slot.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(10);
-/// Heads of requests are small.
-const READ_BUFFER: usize = 16 << 10;
-/// Pieces of a bundle that wait to be sent. What the reader does not take, is not collected yet.
+/// Chunks of a bundle that wait to be sent. Collection pauses until the reader receives them.
 const PIECES: usize = 2;
-/// Blocking threads: one bundle, one file that is read, and one to spare.
+/// Blocking threads: one bundle, one file read, and one spare.
 const THREADS: usize = 3;
-/// A report is below 100 KiB.
+/// Size limit; the agent's reports are below 100 KiB.
 const MAX_REPORT: u64 = 4 << 20;
-/// What those are told who come while a bundle is made, and those who come before the first report.
+/// `Retry-After` values in seconds: while a bundle is collected, before the first report, and without a slot.
 const TRY_BUNDLE_AFTER: &str = "30";
 const TRY_REPORT_AFTER: &str = "5";
 const TRY_PLACE_AFTER: &str = "5";
 
 const NEIGHBOURS: &str = "/neighbours";
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+type Answer = Response<ResponseBody>;
 
-/// Where to listen, as whom, and whose clients may come.
+/// Address, certificate and client CA of the agent's port.
 #[derive(Clone, Debug)]
 pub struct Serve {
     pub address: SocketAddr,
-    pub certificate: Pair,
+    pub certificate: CertificateFiles,
     pub client_authority: PathBuf,
 }
 
@@ -101,27 +96,33 @@ pub(crate) enum ServeError {
     },
 }
 
-/// A port that is listened on.
+/// An open port.
 pub(crate) struct Port {
     runtime: Runtime,
     listener: Listener,
-    tls: Arc<Live<ServerConfig>>,
+    tls: Arc<Reloading<ServerConfig>>,
     desk: Arc<Desk>,
 }
 
-/// What questions are answered from.
+/// Decides which callers are served and answers them.
+struct PortHandler {
+    desk: Arc<Desk>,
+    places: Arc<Places>,
+}
+
+/// The data from which requests are answered.
 struct Desk {
     root: PathBuf,
     report: PathBuf,
     spools: PathBuf,
     unwritten: Unwritten,
     neighbours: Arc<Neighbours>,
-    /// One bundle at a time: collecting is work for a machine that may be in trouble.
+    /// One bundle at a time: collection loads a machine that may be failing.
     bundling: Arc<Semaphore>,
 }
 
-/// Serves until the process ends, from the moment on at which the port can be opened: kubeadm writes the cluster's authority in
-/// the middle of a join, and addresses come with the network. Nothing else waits for it.
+/// Serves until the process exits, from the time at which the port can be opened. kubeadm writes the
+/// cluster's CA during a join, and addresses appear with the network; no other component waits for the port.
 pub(crate) fn serve(serve: &Serve, root: &Path, state: &Path, unwritten: &Unwritten) {
     let mut told = String::new();
     loop {
@@ -149,8 +150,8 @@ impl Port {
         unwritten: Unwritten,
     ) -> Result<Self, ServeError> {
         let Serve { address, certificate, client_authority } = serve;
-        let paths = vec![certificate.certificate.clone(), certificate.key.clone(), client_authority.clone()];
-        let tls = Live::load(paths, move |files| server(files, &certificate, &client_authority));
+        let files = ServerTlsFiles { certificate, client_ca: Some(client_authority) };
+        let tls = files.load(ClientCertificates::Required, &[b"http/1.1"], TlsPolicy::default());
         let tls = tls.map_err(ServeError::Tls)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -177,125 +178,62 @@ impl Port {
         self.listener.address()
     }
 
-    /// Serves until the process ends.
+    /// Serves until the process exits.
     pub(crate) fn run(self) {
-        let Self { runtime, mut listener, tls, desk } = self;
-        tracing::info!(address = %listener.address(), "Serving reports and bundles.");
+        let Self { runtime, listener, tls, desk } = self;
+        tracing::info!(address = %listener.address(), "serving reports and bundles");
         runtime.block_on(async {
             tokio::spawn(Arc::clone(&tls).watch());
-            let places = Arc::new(Places::default());
-            let mut strangers: VecDeque<AbortHandle> = VecDeque::new();
-            loop {
-                let (stream, peer) = listener.accept().await;
-                let (acceptor, desk) = (TlsAcceptor::from(tls.get()), Arc::clone(&desk));
-                let places = Arc::clone(&places);
-                strangers.retain(|stranger| !stranger.is_finished());
-                if strangers.len() >= MAX_STRANGERS
-                    && let Some(first) = strangers.pop_front()
-                {
-                    first.abort();
-                }
-                let stranger = tokio::spawn(async move {
-                    let Some(stream) = greet(acceptor, stream).await else { return };
-                    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                    let caller = certificate.map_or(Caller::Stranger, |certificate| Caller::of(certificate));
-                    let Some(place) = places.take(&caller) else {
-                        return refuse(stream, peer, &caller).await;
-                    };
-                    // Who is known is not sent away for others.
-                    tokio::spawn(converse(stream, peer, caller, place, desk));
-                });
-                strangers.push_back(stranger.abort_handle());
-            }
+            let port = PortHandler { desk, places: Arc::default() };
+            let accept = Accept::Tls(listener, tls);
+            landfall_net::serve::serve(accept, LIMITS, Arc::new(port), std::future::pending()).await;
         });
     }
 }
 
-/// Nobody gets further without a certificate.
-async fn greet(acceptor: TlsAcceptor, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
-    match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => Some(stream),
-        Ok(Err(error)) => {
-            tracing::debug!(error = %chain(&error), "A TLS handshake failed.");
-            None
-        }
-        Err(_) => None,
+// === impl PortHandler ===
+
+impl Handler for PortHandler {
+    type State = (Caller, Option<Arc<Place>>);
+
+    /// Readers may send any number of requests; a node delivers one report. A caller without a slot gets the reason and
+    /// may be evicted for others.
+    fn open(&self, peer: Peer) -> Option<Session<Self::State>> {
+        let caller = peer.certificate.map_or(Caller::Stranger, |certificate| Caller::of(&certificate));
+        let place = self.places.take(&caller).map(Arc::new);
+        let (lifetime, keep_alive) = match (&caller, &place) {
+            (_, None) => (REFUSAL_LIMIT, false),
+            (Caller::Reader, Some(_)) => (READER_LIMIT, true),
+            (Caller::Node(_) | Caller::Stranger, Some(_)) => (NODE_LIMIT, false),
+        };
+        let evictable = place.is_none();
+        Some(Session { state: (caller, place), lifetime: Some(lifetime), keep_alive, evictable })
     }
-}
 
-/// With one that has a place. Readers may ask as often as they like; a node brings one report and goes.
-async fn converse(
-    stream: TlsStream<TcpStream>,
-    peer: SocketAddr,
-    caller: Caller,
-    place: Place,
-    desk: Arc<Desk>,
-) {
-    let (limit, stays) = match caller {
-        Caller::Reader => (READER_LIMIT, true),
-        Caller::Node(_) | Caller::Stranger => (NODE_LIMIT, false),
-    };
-    let place = Arc::new(place);
-    let answer = |request| {
-        let (desk, caller, place) = (Arc::clone(&desk), caller.clone(), Arc::clone(&place));
-        async move { desk.answer(&caller, place, request).await }
-    };
-    speak(stream, peer, limit, stays, answer).await;
-}
-
-/// With one that has no place: whatever is asked, it is told why, and the connection ends.
-async fn refuse(stream: TlsStream<TcpStream>, peer: SocketAddr, caller: &Caller) {
-    let answer = |_| {
-        std::future::ready(match caller {
-            Caller::Stranger => not_permitted(),
-            Caller::Reader | Caller::Node(_) => later(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "this agent answers as many callers as it can; try again in a few seconds",
-                TRY_PLACE_AFTER,
-            ),
+    fn handle<'h>(
+        &'h self,
+        state: &'h Arc<Self::State>,
+        request: Request<RequestBody>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'h>> {
+        let (caller, place) = &**state;
+        Box::pin(async move {
+            match (caller, place) {
+                (_, Some(place)) => self.desk.answer(caller, Arc::clone(place), request).await,
+                (Caller::Stranger, None) => not_permitted(),
+                (Caller::Reader | Caller::Node(_), None) => later(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "this agent answers as many callers as it can; try again in a few seconds",
+                    TRY_PLACE_AFTER,
+                ),
+            }
         })
-    };
-    speak(stream, peer, REFUSAL_LIMIT, false, answer).await;
-}
-
-async fn speak<F: Future<Output = Answer>>(
-    stream: TlsStream<TcpStream>,
-    peer: SocketAddr,
-    limit: Duration,
-    stays: bool,
-    answer: impl Fn(Request<Incoming>) -> F,
-) {
-    let service = service_fn(|request| {
-        let answer = answer(request);
-        async move { Ok::<_, Infallible>(answer.await) }
-    });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT.min(limit))
-        .keep_alive(stays)
-        .max_buf_size(READ_BUFFER)
-        .serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(limit, serving).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%peer, error = %chain(&error), "A caller left."),
-        Err(_) => tracing::debug!(%peer, "A caller took too long."),
     }
-}
-
-/// TLS that lets nobody in without a certificate of this authority.
-fn server(files: &Files, pair: &Pair, authority: &Path) -> Result<ServerConfig, TlsError> {
-    let clients = Arc::new(roots(files, authority)?);
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(clients, provider)
-        .build()
-        .map_err(|_| TlsError::Authority { path: authority.to_owned() })?;
-    serving(files, std::slice::from_ref(pair), verifier, &[b"http/1.1"])
 }
 
 // === impl Desk ===
 
 impl Desk {
-    async fn answer(&self, caller: &Caller, place: Arc<Place>, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, caller: &Caller, place: Arc<Place>, request: Request<RequestBody>) -> Answer {
         let path = request.uri().path().to_owned();
         match (caller, request.method(), path.as_str()) {
             (Caller::Node(name), &Method::POST, NEIGHBOURS) => {
@@ -328,8 +266,8 @@ impl Desk {
         }
     }
 
-    /// Keeps what another node has to say.
-    async fn take(&self, name: String, place: Arc<Place>, body: Incoming) -> Answer {
+    /// Stores another node's report.
+    async fn take(&self, name: String, place: Arc<Place>, body: RequestBody) -> Answer {
         let body = tokio::time::timeout(BODY_LIMIT, Limited::new(body, MAX_NEIGHBOUR_REPORT).collect()).await;
         let body = match body {
             Ok(Ok(body)) => body.to_bytes(),
@@ -338,7 +276,8 @@ impl Desk {
         };
         let (neighbours, root) = (Arc::clone(&self.neighbours), self.root.clone());
         let taken = tokio::task::spawn_blocking(move || {
-            // A node that goes without its answer leaves its report in memory until this is done.
+            // A node that disconnects early leaves its report in memory until this is done, so the slot stays
+            // taken.
             let _place = place;
             let cluster = Host::at(&root).ok().and_then(|host| host.cluster());
             neighbours.take(&name, cluster.as_deref(), &body)
@@ -363,7 +302,7 @@ impl Desk {
         let neighbours = Arc::clone(&self.neighbours);
         match tokio::task::spawn_blocking(move || neighbours.names()).await {
             Ok(Ok(names)) => {
-                respond(StatusCode::OK, "application/json", serde_json::json!({"nodes": names}).to_string())
+                response(StatusCode::OK, "application/json", serde_json::json!({"nodes": names}).to_string())
             }
             _ => broken(),
         }
@@ -372,7 +311,7 @@ impl Desk {
     async fn neighbour(&self, name: String) -> Answer {
         let neighbours = Arc::clone(&self.neighbours);
         match tokio::task::spawn_blocking(move || neighbours.read(&name)).await {
-            Ok(Some(envelope)) => respond(StatusCode::OK, "application/json", envelope),
+            Ok(Some(envelope)) => response(StatusCode::OK, "application/json", envelope),
             Ok(None) => text(StatusCode::NOT_FOUND, "this node has left no report here"),
             Err(_) => broken(),
         }
@@ -386,20 +325,20 @@ impl Desk {
             metrics::page(last.as_ref(), &spools)
         });
         match page.await {
-            Ok(page) => respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page),
+            Ok(page) => response(StatusCode::OK, landfall_net::metrics::METRICS_MEDIA_TYPE, page),
             Err(_) => broken(),
         }
     }
 
-    /// The last report, as it lies on the disk, or would.
+    /// Returns the last report as on disk, or from memory if the disk rejected it.
     async fn report(&self) -> Answer {
         if let Some(bytes) = self.unwritten.bytes() {
-            return respond(StatusCode::OK, "application/json", bytes);
+            return response(StatusCode::OK, "application/json", bytes);
         }
         let path = self.report.clone();
         let read = tokio::task::spawn_blocking(move || read_report(&path));
         match read.await.map_err(io::Error::other).flatten() {
-            Ok(bytes) => respond(StatusCode::OK, "application/json", bytes),
+            Ok(bytes) => response(StatusCode::OK, "application/json", bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 later(StatusCode::SERVICE_UNAVAILABLE, "there is no report yet", TRY_REPORT_AFTER)
             }
@@ -410,7 +349,7 @@ impl Desk {
         }
     }
 
-    /// A new bundle, sent while it is collected.
+    /// Streams a new bundle while it is collected.
     fn bundle(&self, packing: Packing) -> Answer {
         let Ok(turn) = Arc::clone(&self.bundling).try_acquire_owned() else {
             return later(StatusCode::TOO_MANY_REQUESTS, "a bundle is being made", TRY_BUNDLE_AFTER);
@@ -436,7 +375,7 @@ impl Desk {
                 .and_then(|mut done| io::Write::flush(&mut done.out).map_err(|error| error.to_string()));
             if let Err(error) = made {
                 tracing::warn!(error, "A bundle was cut short.");
-                // A stream without its end tells the reader; one that is gone need not be told.
+                // A truncated stream shows the error to the reader; a disconnected reader does not need it.
                 let _ = sender.blocking_send(Err(error.into()));
             }
         });
@@ -459,14 +398,6 @@ fn read_report(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
-    let body = Full::new(body.into()).map_err(|never: Infallible| match never {});
-    let mut answer = Response::new(body.boxed_unsync());
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
-}
-
 fn not_permitted() -> Answer {
     text(StatusCode::FORBIDDEN, &format!("this is for members of {}", READERS.join(", ")))
 }
@@ -476,7 +407,7 @@ fn broken() -> Answer {
 }
 
 fn text(status: StatusCode, words: &str) -> Answer {
-    respond(status, "text/plain; charset=utf-8", format!("{words}\n"))
+    text_response(status, format!("{words}\n"))
 }
 
 fn later(status: StatusCode, words: &str, seconds: &'static str) -> Answer {

@@ -1,23 +1,23 @@
-//! What a carrier has yet to bring: one file per report, in the order they were made.
+//! The queue of a carrier on disk: one file per report, in the order of creation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use landfall_durable::{self as durable, Access, Disk};
 use landfall_model::envelope::{Envelope, ReportId, written};
-use landfall_steps::durable::{self, Access, Disk};
 
-/// Reports that wait. When there are more, the oldest goes: the newest says where the machine stands now.
+/// Reports per spool. Beyond it, the oldest is dropped: the newest has the current state.
 const MAX_REPORTS: usize = 64;
-/// A report is below 100 KiB.
+/// Size limit; the agent's reports are below 100 KiB.
 const MAX_REPORT: u64 = 4 << 20;
 const SUFFIX: &str = ".json";
-/// Where the spools of all carriers are, below the state folder.
+/// Directory of all spools, below the state directory.
 pub(crate) const SPOOLS: &str = "spool";
-/// Reports that wait in memory when the disk does not take them.
+/// Reports kept in memory when the disk rejects them.
 const MAX_UNWRITTEN: usize = 8;
 
-/// The folder of one carrier.
+/// The spool directory of one carrier.
 #[derive(Clone, Debug)]
 pub struct Spool<'d> {
     disk: &'d dyn Disk,
@@ -25,13 +25,13 @@ pub struct Spool<'d> {
     aside: Arc<Mutex<Aside>>,
 }
 
-/// Where the disk and what is so differ: it is full, or may only be read.
+/// Differences between the spool and its directory, on a full or read-only disk.
 #[derive(Debug, Default)]
 struct Aside {
     unwritten: BTreeMap<ReportId, Vec<u8>>,
-    /// Brought, and still there.
+    /// Delivered reports whose files could not be removed.
     brought: BTreeSet<ReportId>,
-    /// The last one that the other side did not take from us.
+    /// The last report that the receiver did not permit from this node.
     not_permitted: Option<ReportId>,
 }
 
@@ -57,8 +57,8 @@ impl<'d> Spool<'d> {
         Ok(Self { disk, folder: folder.to_owned(), aside: Arc::default() })
     }
 
-    /// Adds a report; one that is there already is not added twice. One that the disk does not take waits in memory, and the
-    /// error says why.
+    /// Adds a report unless it is already spooled. A report that the disk rejects is kept in memory, and the
+    /// error has the reason.
     pub fn add(&self, envelope: &Envelope) -> Result<(), SpoolError> {
         let bytes = written(envelope).map_err(SpoolError::Envelope)?;
         if self.disk.read(&self.path(envelope.id), MAX_REPORT).is_ok_and(|known| known == bytes) {
@@ -79,20 +79,21 @@ impl<'d> Spool<'d> {
         Ok(())
     }
 
-    /// The reports that wait, oldest first.
+    /// Returns the spooled reports, oldest first.
     pub fn waiting(&self) -> Result<Vec<ReportId>, SpoolError> {
         let listed = self.disk.names(&self.folder);
         let names = listed.map_err(|source| SpoolError::List { folder: self.folder.clone(), source })?;
         let id = |name: &std::ffi::OsString| name.to_str()?.strip_suffix(SUFFIX)?.parse().ok();
         let aside = self.aside();
-        // Ids made later sort later.
+        // IDs sort in the order of creation.
         let mut ids: BTreeSet<ReportId> = names.iter().filter_map(id).collect();
         ids.extend(aside.unwritten.keys());
         Ok(ids.difference(&aside.brought).copied().collect())
     }
 
-    /// Whether a report that says nothing new may be added. While something waits to be brought, the other side is away: many of
-    /// those would push out what was news. One that is not taken from us waits for a newer one to take its place.
+    /// Whether an unchanged report may be added. While reports are spooled, the receiver is unreachable, and
+    /// many unchanged reports would displace new ones. A report that is not permitted does not count: a newer
+    /// one replaces it.
     pub(crate) fn takes_repeats(&self) -> bool {
         let not_permitted = self.aside().not_permitted;
         self.waiting().is_ok_and(|waiting| waiting.iter().all(|id| Some(*id) == not_permitted))
@@ -102,13 +103,13 @@ impl<'d> Spool<'d> {
         self.aside().not_permitted = Some(id);
     }
 
-    /// The report as it was written; nothing when it is gone or cannot be read.
+    /// Returns the report as written, or `None` if it is missing or unreadable.
     pub fn read(&self, id: ReportId) -> Option<Vec<u8>> {
         let unwritten = self.aside().unwritten.get(&id).cloned();
         unwritten.or_else(|| self.disk.read(&self.path(id), MAX_REPORT).ok())
     }
 
-    /// Forgets a report that was brought. One that the disk keeps is not brought again by this process.
+    /// Removes a delivered report. If its file cannot be removed, this process does not deliver it again.
     pub fn remove(&self, id: ReportId) -> Result<(), SpoolError> {
         if self.aside().unwritten.remove(&id).is_some() {
             return Ok(());

@@ -5,18 +5,18 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-use crate::{Error, kubeconfig};
+use crate::Error;
 
-/// How long one question may take. Longer than an API server's own slow answers (etcd electing a leader), shorter than
-/// any caller's patience.
+/// Default timeout of a request. Longer than an API server's slowest responses (etcd electing a leader),
+/// shorter than the timeout of any caller.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(15);
 
-/// A cluster that can be asked. Cheap to clone; connections are shared.
+/// A client of a cluster. Clones are cheap and share connections.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Cluster {
     client: Client,
-    /// As `client`, but an answer is an answer; made when it is first needed.
+    /// A client without retries, created at first use.
     once: Arc<OnceLock<Client>>,
     config: Config,
     deadline: Duration,
@@ -25,22 +25,22 @@ pub struct Cluster {
 // === impl Cluster ===
 
 impl Cluster {
-    /// The cluster of one kubeconfig file, at its current context.
+    /// Creates a client from one kubeconfig file and its current context.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Kubeconfig { path: path.to_owned(), source };
-        Self::from_config(at_current_context(kubeconfig::read(path)).await.map_err(failed)?)
+        Self::from_config(at_current_context(Kubeconfig::read_from(path)).await.map_err(failed)?)
     }
 
-    /// The cluster everybody's tools would find from here: `KUBECONFIG`, `~/.kube/config`, else the pod's own account.
+    /// Creates a client from the default sources: `KUBECONFIG`, `~/.kube/config`, else the pod's own account.
     pub async fn infer() -> Result<Self, Error> {
-        let config = match at_current_context(kubeconfig::of_kubectl()).await {
+        let config = match at_current_context(Kubeconfig::read()).await {
             Ok(config) => config,
             Err(source) => Config::incluster().map_err(|pod| Error::NoCluster { pod, source })?,
         };
         Self::from_config(config)
     }
 
-    /// The same cluster, asked with another patience.
+    /// Sets the timeout of requests.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -52,24 +52,24 @@ impl Cluster {
         Ok(Self { client, once: Arc::default(), config, deadline: DEFAULT_DEADLINE })
     }
 
-    /// The same cluster through connections of its own: behind a load balancer, perhaps to another server.
+    /// Returns a client with new connections, which a load balancer may route to another server.
     pub(crate) fn reconnected(&self) -> Result<Self, Error> {
         Ok(Self { deadline: self.deadline, ..Self::from_config(self.config.clone())? })
     }
 
-    /// One server of the cluster by its own address, under the name the endpoint's certificate is for.
+    /// Returns a client of one server by its own address, with the server name of the endpoint's certificate.
     pub(crate) fn directly(&self, address: &str) -> Result<Self, Error> {
         let asked = || Error::Address { address: address.to_owned() };
         let mut config = self.config.clone();
         let name = config.cluster_url.host().map(|host| host.trim_matches(['[', ']']).to_owned());
         config.cluster_url = format!("https://{address}/").parse().map_err(|_| asked())?;
         config.tls_server_name = config.tls_server_name.or(name);
-        // The way to the endpoint may lead through a proxy; to the server itself it does not.
+        // A proxy may be needed for the endpoint, but not for the server itself.
         config.proxy_url = None;
         Ok(Self { deadline: self.deadline, ..Self::from_config(config)? })
     }
 
-    /// The endpoint, as the kubeconfig has it.
+    /// Returns the URL of the endpoint from the kubeconfig.
     pub fn endpoint(&self) -> String {
         self.config.cluster_url.to_string().trim_end_matches('/').to_owned()
     }
@@ -82,8 +82,8 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// A client that gives every answer as it is. The usual one asks again after "too many requests" and "unavailable",
-    /// which is right for reading, and wrong where this very answer is what was asked for.
+    /// Returns a client without retries. The default one retries after 429 and 503, which is right for reads.
+    /// It is wrong where such a response is the result of the request.
     pub(crate) fn client_once(&self) -> Result<Client, Error> {
         if let Some(client) = self.once.get() {
             return Ok(client.clone());
@@ -94,7 +94,7 @@ impl Cluster {
         Ok(self.once.get_or_init(|| client).clone())
     }
 
-    /// Ask one thing, within the deadline.
+    /// Awaits a response within the timeout.
     pub(crate) async fn ask<T>(
         &self,
         asked: impl FnOnce() -> String,

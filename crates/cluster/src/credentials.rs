@@ -2,21 +2,21 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
-use kube::config::{AuthInfo, Cluster as NamedCluster};
+use kube::config::{AuthInfo, Cluster as NamedCluster, Kubeconfig};
 use landfall_model::Secret;
 use secrecy::ExposeSecret;
 
-use crate::{Error, kubeconfig};
+use crate::Error;
 
-/// What a kubeconfig's current context says about reaching an API server: for those who speak to the endpoint
-/// themselves, before there is an API server behind it.
+/// The connection settings of a kubeconfig's current context. They are for callers that connect to the
+/// endpoint themselves, before its API server runs.
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Credentials {
-    /// As written, `https://api.example.com:6443`.
+    /// URL as written, `https://api.example.com:6443`.
     pub server: Option<String>,
-    /// The name to check the server's certificate for, where it is not the URL's.
+    /// The expected name in the server's certificate, if it is not the URL's host.
     pub server_name: Option<String>,
-    /// PEM.
+    /// CA certificates (PEM).
     pub authority: Option<Vec<u8>>,
     pub skip_verification: bool,
     pub proxy: Option<String>,
@@ -24,7 +24,7 @@ pub struct Credentials {
     pub token: Option<Secret<String>>,
 }
 
-/// A client certificate and its key, PEM.
+/// A client certificate and its key (PEM).
 #[expect(missing_debug_implementations, reason = "holds a private key")]
 pub struct Identity {
     pub certificate: Vec<u8>,
@@ -34,13 +34,13 @@ pub struct Identity {
 // === impl Credentials ===
 
 impl Credentials {
-    /// Of one file; without one, of `KUBECONFIG` and `~/.kube/config`, merged as kubectl does.
+    /// Reads one file, or without one `KUBECONFIG` and `~/.kube/config`, merged as in kubectl.
     pub fn from_kubeconfig(path: Option<&Path>) -> Result<Self, Error> {
         let shown = || path.map_or_else(|| "that kubectl would use".into(), Path::to_owned);
         let failed = |source| Error::Kubeconfig { path: shown(), source };
         let kubeconfig = match path {
-            Some(path) => kubeconfig::read(path),
-            None => kubeconfig::of_kubectl(),
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
         };
         let kubeconfig = kubeconfig.map_err(failed)?;
         let unusable = |what: &'static str| Error::Context { path: shown(), what };
@@ -93,7 +93,7 @@ fn token(user: &AuthInfo) -> Result<Option<Secret<String>>, Error> {
     Ok(Some(Secret::new(text.trim().to_owned())))
 }
 
-/// Data wins over a file, as with kubectl.
+/// Returns the inline data or the file's content. Inline data takes precedence, as in kubectl.
 fn data_or_file(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
     if let Some(data) = data.filter(|data| !data.is_empty()) {
         let decoded = BASE64.decode(data.trim());
@@ -106,4 +106,62 @@ fn data_or_file(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>
 
 fn read(file: &str) -> Result<Vec<u8>, Error> {
     std::fs::read(file).map_err(|source| Error::CredentialFile { path: file.into(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use kube::config::KubeconfigError;
+
+    use super::*;
+
+    #[test]
+    fn files_are_found_from_where_the_kubeconfig_lies() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::write(
+            &path,
+            "clusters:\n- name: a\n  cluster: {server: 'https://a:6443', certificate-authority: ca.crt}\n\
+             users:\n- name: u\n  user: {client-certificate: /etc/u.crt, client-key: keys/u.key, tokenFile: t,\n\
+             \x20   exec: {command: aws}}\n- name: v\n  user: {exec: {command: bin/login}}\n\
+             contexts: null\n---\ncurrent-context: c\nclusters:\n- name: a\n  cluster: {server: 'https://b:6443'}\n---\n",
+        )
+        .unwrap();
+        let read = Kubeconfig::read_from(&path).unwrap();
+        let here = |name: &str| Some(folder.path().join(name).display().to_string());
+        assert_eq!(read.clusters.len(), 1, "the first of a name wins");
+        let cluster = read.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.server.as_deref(), Some("https://a:6443"));
+        assert_eq!(cluster.certificate_authority, here("ca.crt"));
+        let users: Vec<_> = read.auth_infos.iter().map(|user| user.auth_info.as_ref().unwrap()).collect();
+        assert_eq!(users[0].client_certificate.as_deref(), Some("/etc/u.crt"));
+        assert_eq!(
+            (users[0].client_key.clone(), users[0].token_file.clone()),
+            (here("keys/u.key"), here("t"))
+        );
+        let commands: Vec<_> = users.iter().map(|user| user.exec.as_ref().unwrap().command.clone()).collect();
+        assert_eq!(commands, [Some("aws".to_owned()), here("bin/login")]);
+        assert_eq!(read.current_context.as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        for (text, told) in
+            [("clusters: [", ""), ("clusters: 7", "line 1 column 11"), ("- a\n", "line 1 column 1")]
+        {
+            fs::write(&path, text).unwrap();
+            let error = Kubeconfig::read_from(&path).unwrap_err();
+            assert!(matches!(error, KubeconfigError::Parse(_)), "{text}: {error}");
+            assert!(error.to_string().contains(told), "{text}: {error}");
+        }
+        fs::write(&path, "").unwrap();
+        assert!(Kubeconfig::read_from(&path).unwrap().current_context.is_none());
+        assert!(matches!(
+            Kubeconfig::read_from(folder.path().join("none")),
+            Err(KubeconfigError::ReadConfig(..))
+        ));
+    }
 }

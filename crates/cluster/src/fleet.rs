@@ -3,29 +3,30 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, WatchParams};
 use serde_json::{Value, json};
 
-use crate::narrow::{self, Node, NodeCondition};
 use crate::node::facts;
 use crate::{Cluster, Error, NodeFacts};
 
-/// Nodes of one answer; the rest is asked for again.
+/// Nodes per response.
 const PAGE: u32 = 500;
-/// More nodes than a cluster has.
+/// Limit, above the size of any cluster.
 const MAX_NODES: usize = 20_000;
 
-/// A node, as one who looks after all of them sees it.
+/// A node with the properties that a fleet controller needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetNode {
     pub name: String,
     pub uid: String,
-    /// What was seen: a change may be made under the condition that it is still so.
+    /// The observed resource version, which can be the precondition of a change.
     pub version: String,
     pub facts: NodeFacts,
-    /// Addresses and names, as the node's status has them.
+    /// Addresses and names in the node's status.
     pub addresses: Vec<String>,
-    /// Condition by type: status, reason, message.
+    /// Conditions by type: status, reason, message.
     pub conditions: BTreeMap<String, Condition>,
 }
 
@@ -36,29 +37,29 @@ pub struct Condition {
     pub message: String,
 }
 
-/// The nodes, and the moment they were seen at.
+/// All nodes at one resource version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fleet {
     pub nodes: Vec<FleetNode>,
-    /// Where a watch goes on.
+    /// Resource version from which a watch continues.
     pub version: String,
 }
 
-/// What is to be changed on a node; what is not named stays.
+/// A change of a node; properties that are not listed stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeChange {
-    /// Nothing: taken away.
+    /// Values to set; `None` removes the label.
     pub labels: BTreeMap<String, Option<String>>,
     pub annotations: BTreeMap<String, Option<String>>,
     pub cordoned: Option<bool>,
-    /// All of them, as `key=value:Effect`.
+    /// The complete list, as `key=value:Effect`.
     pub taints: Option<Vec<String>>,
 }
 
 impl Cluster {
-    /// The nodes with these labels, as `kubectl -l` takes it; all for an empty selector.
+    /// Returns the nodes with these labels, in the format of `kubectl -l`; all nodes for an empty selector.
     pub async fn fleet(&self, selector: &str) -> Result<Fleet, Error> {
-        let nodes = narrow::nodes(self.client());
+        let nodes: Api<Node> = Api::all(self.client());
         let mut fleet = Fleet::default();
         let mut parameters = ListParams::default().labels(selector).limit(PAGE);
         loop {
@@ -74,37 +75,38 @@ impl Cluster {
         }
     }
 
-    /// Comes back as soon as one of these nodes changes, and after this time anyway.
+    /// Returns as soon as one of these nodes changes, or after this time.
     pub async fn wait_for_nodes(&self, selector: &str, version: &str, within: Duration) {
-        let nodes = narrow::nodes(self.client());
+        let nodes: Api<Node> = Api::all(self.client());
         let seconds = u32::try_from(within.as_secs()).unwrap_or(u32::MAX).max(1);
         let parameters = WatchParams::default().labels(selector).timeout(seconds);
         let change = async {
             match nodes.watch_metadata(&parameters, version).await {
                 Ok(events) => {
                     let mut events = std::pin::pin!(events);
-                    // Bookmarks and errors wake as well: the next look is at everything anyway.
+                    // Any event ends the wait, including bookmarks: the caller reads all nodes anyway. A
+                    // broken stream does not.
                     let woken = events.next().await;
                     if !matches!(woken, Some(Ok(_))) {
                         std::future::pending::<()>().await;
                     }
                 }
-                // Without a watch there is still the clock.
+                // Without a watch, the timeout remains.
                 Err(_) => std::future::pending().await,
             }
         };
-        // Late is what was asked for.
+        // A timeout is an expected end of the wait.
         let _ = tokio::time::timeout(within, change).await;
     }
 
-    /// Changes a node, if it still is the version that was seen.
+    /// Changes a node, if it still has the observed version.
     pub async fn change_node(
         &self,
         name: &str,
         version: Option<&str>,
         change: &NodeChange,
     ) -> Result<(), Error> {
-        let nodes = narrow::nodes(self.client());
+        let nodes: Api<Node> = Api::all(self.client());
         let patch = patch(version, change);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         self.ask(|| format!("change node {name}"), nodes.patch_metadata(name, &parameters, &patch))
@@ -112,7 +114,7 @@ impl Cluster {
             .map(drop)
     }
 
-    /// Sets one condition of a node; the others are the kubelet's.
+    /// Sets one condition of a node; the others belong to the kubelet.
     pub async fn set_node_condition(
         &self,
         name: &str,
@@ -120,8 +122,8 @@ impl Cluster {
         condition: &Condition,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let nodes = narrow::nodes(self.client());
-        // To the second, as Kubernetes tells times.
+        let nodes: Api<Node> = Api::all(self.client());
+        // Kubernetes times have no fractional seconds.
         let now = now.strftime("%FT%TZ").to_string();
         let condition = json!({
             "type": kind,
@@ -153,9 +155,9 @@ fn fleet_node(node: Node) -> FleetNode {
 }
 
 fn condition(condition: NodeCondition) -> (String, Condition) {
-    let NodeCondition { kind, status, reason, message } = condition;
+    let NodeCondition { type_, status, reason, message, .. } = condition;
     let reason = reason.unwrap_or_default();
-    (kind, Condition { status: status == "True", reason, message: message.unwrap_or_default() })
+    (type_, Condition { status: status == "True", reason, message: message.unwrap_or_default() })
 }
 
 fn patch(version: Option<&str>, change: &NodeChange) -> Value {
@@ -173,7 +175,7 @@ fn patch(version: Option<&str>, change: &NodeChange) -> Value {
     patch
 }
 
-/// `key=value:Effect` as the API server has it.
+/// Converts `key=value:Effect` to the API server's format.
 fn taint(text: &str) -> Option<Value> {
     let (rest, effect) = text.rsplit_once(':')?;
     let (key, value) = rest.split_once('=').unwrap_or((rest, ""));

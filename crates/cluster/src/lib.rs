@@ -1,5 +1,7 @@
-//! The only door to Kubernetes: every question a role asks an API server is a method of [`Cluster`], with a deadline
-//! and an error that says what was asked. The client library stays behind this door.
+//! The only client of Kubernetes.
+//!
+//! Every API request of a role is a method of [`Cluster`], with a timeout and an error that names the
+//! request. No other crate uses the client library.
 
 mod access;
 mod client;
@@ -10,9 +12,7 @@ mod error;
 mod event;
 mod fleet;
 mod forward;
-mod kubeconfig;
 mod lease;
-mod narrow;
 mod node;
 mod notes;
 mod objects;

@@ -1,25 +1,26 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
 use kube::api::ListParams;
 
-use crate::narrow::{self, Node};
 use crate::{Cluster, Error};
 
-/// What nodes of the control plane are labelled with, today and before.
+/// Labels of control plane nodes, current and former.
 const ROLES: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
-/// More nodes than any control plane has.
+/// Limit, above the size of any control plane.
 const MAX_NODES: u32 = 64;
 
-/// What a node is to its cluster.
+/// State of a node in its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// The kubelet says it is ready, and the cluster still believes it.
+    /// Whether the kubelet reports the node as ready, and the report has not expired.
     pub ready: bool,
-    /// The boot the kubelet last registered from.
+    /// The boot ID that the kubelet last reported.
     pub boot_id: String,
     pub kubelet_version: String,
-    /// Nothing new is put on it.
+    /// Whether the node is unschedulable.
     pub cordoned: bool,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
@@ -28,16 +29,16 @@ pub struct NodeFacts {
 }
 
 impl Cluster {
-    /// What the cluster knows of a node; `None` when it has no such node.
+    /// Returns the state of a node; `None` if the cluster has no such node.
     pub async fn node_facts(&self, name: &str) -> Result<Option<NodeFacts>, Error> {
-        let nodes = narrow::nodes(self.client());
+        let nodes: Api<Node> = Api::all(self.client());
         let found = self.ask(|| format!("read node {name}"), nodes.get_opt(name)).await?;
         Ok(found.map(facts))
     }
 
-    /// The addresses of the nodes that carry the control plane.
+    /// Returns the addresses of the control plane nodes.
     pub async fn control_plane_addresses(&self) -> Result<Vec<IpAddr>, Error> {
-        let nodes = narrow::nodes(self.client());
+        let nodes: Api<Node> = Api::all(self.client());
         let mut addresses = Vec::new();
         for role in ROLES {
             let parameters = ListParams::default().labels(role).limit(MAX_NODES);
@@ -53,12 +54,12 @@ impl Cluster {
 }
 
 pub(crate) fn facts(node: Node) -> NodeFacts {
-    let (spec, status) = (node.spec, node.status.unwrap_or_default());
-    let info = status.info.unwrap_or_default();
+    let (spec, status) = (node.spec.unwrap_or_default(), node.status.unwrap_or_default());
+    let info = status.node_info.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let taints = spec.taints.unwrap_or_default().into_iter();
     NodeFacts {
-        ready: conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True"),
+        ready: conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
         boot_id: info.boot_id,
         kubelet_version: info.kubelet_version,
         cordoned: spec.unschedulable == Some(true),
@@ -72,7 +73,7 @@ pub(crate) fn facts(node: Node) -> NodeFacts {
 
 fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     let told = node.status.as_ref().and_then(|status| status.addresses.as_ref());
-    let internal = told.into_iter().flatten().filter(|address| address.kind == "InternalIP");
+    let internal = told.into_iter().flatten().filter(|address| address.type_ == "InternalIP");
     internal.filter_map(|address| address.address.parse().ok()).collect()
 }
 

@@ -1,51 +1,50 @@
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::api::policy::v1::Eviction as EvictionObject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use serde_json::Value;
 
-use crate::narrow::{self, Pod, PodStatus};
 use crate::{Cluster, Error};
 
-/// What the kubelet marks the API's copy of a static pod with.
+/// The kubelet's annotation of the API's copy of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// A kubelet runs a few hundred at most.
+/// Limit; a kubelet runs a few hundred pods at most.
 const MAX_PODS: u32 = 2000;
-/// Characters of what a kubelet says of a pod: a sentence or two.
+/// Characters of a kubelet's message about a pod, which has a sentence or two.
 const MAX_HINDRANCE: usize = 1000;
 
-/// A pod, as far as draining a node is concerned.
+/// A pod with the properties that a drain needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct PodFacts {
     pub namespace: String,
     pub name: String,
     pub uid: String,
-    /// The node it is bound to.
+    /// The node to which it is bound.
     pub node: String,
-    /// The kind of what would make it again elsewhere.
+    /// The kind of the controller that would recreate it elsewhere.
     pub controller: Option<String>,
-    /// The API's copy of a static pod.
+    /// Whether it is the API's copy of a static pod.
     pub is_mirror: bool,
-    /// It has ended and will not run again.
+    /// Whether it has ended and will not run again.
     pub has_finished: bool,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub is_going: bool,
-    /// It keeps data that goes with it.
+    /// Whether it has data that is deleted with it.
     pub has_local_data: bool,
-    /// Why it does not run, in the kubelet's words, when it was refused or cannot be started.
+    /// The kubelet's reason why it was rejected or cannot start.
     pub hindrance: Option<String>,
 }
 
-/// What came of an eviction.
+/// Outcome of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// It is going, or has gone.
+    /// The pod is terminating or deleted.
     Accepted,
-    /// A disruption budget forbids it for now.
+    /// A disruption budget does not permit it now.
     Refused { reason: String },
 }
 
@@ -57,27 +56,27 @@ enum Trial {
 
 impl Cluster {
     pub async fn pods_on(&self, node: &str) -> Result<Vec<PodFacts>, Error> {
-        let pods = narrow::pods(self.client(), None);
+        let pods: Api<Pod> = Api::all(self.client());
         let parameters = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(MAX_PODS);
         let found = self.ask(|| format!("list the pods on node {node}"), pods.list(&parameters)).await?;
         Ok(found.items.into_iter().map(pod_facts).collect())
     }
 
-    /// The pods of a namespace with these labels.
+    /// Returns the pods of a namespace with these labels.
     pub async fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<PodFacts>, Error> {
-        let pods = narrow::pods(self.client(), Some(namespace));
+        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
         let parameters = ListParams::default().labels(selector).limit(MAX_PODS);
         let asked = || format!("list pods {selector} in {namespace}");
         let found = self.ask(asked, pods.list(&parameters)).await?;
         Ok(found.items.into_iter().map(pod_facts).collect())
     }
 
-    /// Asks for a pod to go, within the budgets of those who own it.
+    /// Evicts a pod, subject to its disruption budgets.
     pub async fn evict(&self, pod: &PodFacts, grace: Option<Duration>) -> Result<Eviction, Error> {
         self.ask_eviction(pod, grace, Trial::No).await
     }
 
-    /// Whether a pod would be allowed to go now. Nothing is evicted.
+    /// Checks whether a pod could be evicted now, by a dry run.
     pub async fn would_evict(&self, pod: &PodFacts) -> Result<Eviction, Error> {
         self.ask_eviction(pod, None, Trial::Yes).await
     }
@@ -88,15 +87,16 @@ impl Cluster {
         grace: Option<Duration>,
         trial: Trial,
     ) -> Result<Eviction, Error> {
-        // A budget's refusal is "too many requests".
-        let pods = narrow::pods(self.client_once()?, Some(&pod.namespace));
-        // By hand: the library's own call writes the options under a name that the API server does not know.
+        // A budget's rejection is a 429, which must not be retried.
+        let pods: Api<Pod> = Api::namespaced(self.client_once()?, &pod.namespace);
+        // The client library writes the options under a field name that the API server does not know.
         let eviction = EvictionObject {
             metadata: ObjectMeta { name: Some(pod.name.clone()), ..ObjectMeta::default() },
             delete_options: Some(DeleteOptions {
                 grace_period_seconds: grace.map(|grace| i64::try_from(grace.as_secs()).unwrap_or(i64::MAX)),
                 preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),
-                // In both places that are asked: in one alone, a server that reads the other would evict it.
+                // Set in both possible fields: with only one, a server that reads the other would evict the
+                // pod.
                 dry_run: (trial == Trial::Yes).then(|| vec!["All".to_owned()]),
                 ..DeleteOptions::default()
             }),
@@ -107,7 +107,7 @@ impl Cluster {
         match self.ask(asked, answer).await {
             Ok(_) => Ok(Eviction::Accepted),
             Err(error) => match error.answer() {
-                // Gone, or another one of its name is in its place.
+                // The pod was deleted, or replaced by another one of the same name.
                 Some((404 | 409, _)) => Ok(Eviction::Accepted),
                 Some((429, _)) => {
                     Ok(Eviction::Refused { reason: error.said().unwrap_or_default().to_owned() })
@@ -117,9 +117,10 @@ impl Cluster {
         }
     }
 
-    /// Creates a pod from its manifest; one that is there already stays.
+    /// Creates a pod from its manifest; an existing one is not changed.
     pub async fn create_pod(&self, namespace: &str, manifest: Value) -> Result<(), Error> {
-        let resource = ApiResource::erase::<core::Pod>(&());
+        // A manifest may have fields that the library's types do not have.
+        let resource = ApiResource::erase::<Pod>(&());
         let pods = Api::namespaced_with(self.client(), namespace, &resource);
         let pod: DynamicObject =
             serde_json::from_value(manifest).map_err(|source| Error::Manifest { kind: "Pod", source })?;
@@ -130,9 +131,9 @@ impl Cluster {
         }
     }
 
-    /// Deletes a pod; one that is gone is no failure.
+    /// Deletes a pod; a missing one is not an error.
     pub async fn delete_pod(&self, namespace: &str, name: &str) -> Result<(), Error> {
-        let pods = narrow::pods(self.client(), Some(namespace));
+        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
         let parameters = DeleteParams::default();
         let asked = || format!("delete pod {namespace}/{name}");
         match self.ask(asked, pods.delete(name, &parameters)).await {
@@ -143,7 +144,8 @@ impl Cluster {
 }
 
 fn pod_facts(pod: Pod) -> PodFacts {
-    let (spec, status, metadata) = (pod.spec, pod.status.unwrap_or_default(), pod.metadata);
+    let (spec, status, metadata) =
+        (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default(), pod.metadata);
     let owners = metadata.owner_references.unwrap_or_default();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
     PodFacts {
@@ -160,8 +162,8 @@ fn pod_facts(pod: Pod) -> PodFacts {
     }
 }
 
-/// A pod that was refused by its node has failed without ever having had a container; one whose container cannot be
-/// started has one that waits, and says for what.
+/// Returns the reason why a pod does not run. A pod that its node rejected has failed without any container.
+/// One whose container cannot start has a waiting container with a reason.
 fn hindrance(status: &PodStatus) -> Option<String> {
     let told = |reason: Option<&str>, message: Option<&str>| {
         let parts: Vec<&str> =
@@ -169,7 +171,7 @@ fn hindrance(status: &PodStatus) -> Option<String> {
         let text: String = parts.join(": ").chars().take(MAX_HINDRANCE).collect();
         (!text.is_empty()).then_some(text)
     };
-    let containers = status.containers.as_deref().unwrap_or_default();
+    let containers = status.container_statuses.as_deref().unwrap_or_default();
     if status.phase.as_deref() == Some("Failed") && containers.is_empty() {
         return told(status.reason.as_deref(), status.message.as_deref());
     }

@@ -1,19 +1,19 @@
 //! `landfall controller`: leads a fleet of nodes through in-place bootstraps.
 //!
 //! ```text
-//!            every look                    pure                     one write each
+//!            every pass                    pure                     one write each
 //!  cluster ────────────▶ World ──▶ plan(policy, world) ──▶ [Action] ────────────▶ cluster
 //!
 //!  label ▶ Waiting ▶ Cordoning ▶ Draining ▶ HandedOver ▶ Running ▶ Restoring ▶ Done
-//!            queue      ours?     evictions   Secret, pod   told by   labels,     uncordoned,
-//!                                 in budgets  on the node   the node  taints      if by us
+//!            queue      own        evictions   Secret, pod   reported  labels,     uncordoned,
+//!                       cordon     in budgets  on the node   by node   taints      if ours
 //! ```
 //!
-//! [`plan()`](plan::plan) knows nothing but what it is shown, and what it decides is one write after another, each of
-//! which may be the last before a crash: whoever looks next finds the same world and goes on. What must outlive the node
-//! is in its `NodeBootstrap` ([`record`]); what concerns the cordon is on the node, written in the same breath.
-//! Beside it, [`capi`] shows on Machines of Cluster API what their nodes say of their bootstrap, in the same way.
-//! [`observe`] and [`act`] are the edge, [`run()`](run::run) the loop between them.
+//! [`plan()`](plan::plan) depends on its arguments only and returns single writes, each of which may be the
+//! last before a crash. The next pass, of this replica or another one, observes the same world and continues.
+//! State that must outlive the Node object is in its `NodeBootstrap` ([`record`]). State about the cordon is
+//! on the Node, in the same write as the cordon. In the same way, [`capi`] publishes the nodes' verdicts on
+//! Cluster API Machines. [`observe`] and [`act`] do the I/O, and [`run()`](run::run) is the loop between them.
 
 pub mod act;
 pub mod capi;
@@ -29,6 +29,8 @@ pub mod run;
 pub mod template;
 pub mod window;
 pub mod world;
+
+pub use landfall_net::Listener;
 
 #[cfg(test)]
 mod simulation;

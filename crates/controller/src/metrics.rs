@@ -1,33 +1,44 @@
-//! What can be asked of a running controller: `/livez`, `/readyz` and `/metrics`.
+//! Endpoints of a running controller: `/livez`, `/readyz` and `/metrics`.
 
-use std::fmt::Write as _;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::future::{Future, pending, ready};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::get;
-use tokio::net::TcpListener;
+use hyper::{Request, Response, StatusCode};
+use landfall_net::Listener;
+use landfall_net::metrics::{Counter, METRICS_MEDIA_TYPE, MetricType, MetricsText};
+use landfall_net::serve::{
+    Accept, Handler, Limits, Peer, RequestBody, ResponseBody, Session, response, text_response,
+};
 
 use crate::plan::Action;
 use crate::record::Phase;
 use crate::world::World;
 
-/// Numbers of one controller.
+const LIMITS: Limits = Limits {
+    connections: 32,
+    first_request: Duration::from_secs(10),
+    idle: Duration::from_secs(90),
+    stalled_write: Duration::from_secs(30),
+    head: 16 << 10,
+    drain: Duration::ZERO,
+};
+
+/// Metrics of one controller.
 #[derive(Debug, Default)]
 pub struct Metrics {
     leads: AtomicBool,
-    /// It has been answered by the cluster at least once.
+    /// Whether the cluster has responded at least once.
     connected: AtomicBool,
     phases: Mutex<[usize; Phase::ALL.len()]>,
-    looks_failed: AtomicU64,
-    writes_failed: AtomicU64,
-    evictions: AtomicU64,
-    evictions_refused: AtomicU64,
-    runners_refused: AtomicU64,
-    approvals: AtomicU64,
+    looks_failed: Counter,
+    writes_failed: Counter,
+    evictions: Counter,
+    evictions_refused: Counter,
+    runners_refused: Counter,
+    approvals: Counter,
 }
 
 // === impl Metrics ===
@@ -47,77 +58,69 @@ impl Metrics {
     }
 
     pub(crate) fn look_failed(&self) {
-        self.looks_failed.fetch_add(1, Ordering::Relaxed);
+        self.looks_failed.increment();
     }
 
     pub(crate) fn write_failed(&self) {
-        self.writes_failed.fetch_add(1, Ordering::Relaxed);
+        self.writes_failed.increment();
     }
 
     pub(crate) fn refused(&self) {
-        self.evictions_refused.fetch_add(1, Ordering::Relaxed);
+        self.evictions_refused.increment();
     }
 
     pub(crate) fn runner_refused(&self) {
-        self.runners_refused.fetch_add(1, Ordering::Relaxed);
+        self.runners_refused.increment();
     }
 
     pub(crate) fn done(&self, action: &Action) {
         match action {
-            Action::Evict { .. } => self.evictions.fetch_add(1, Ordering::Relaxed),
-            Action::Approve { .. } => self.approvals.fetch_add(1, Ordering::Relaxed),
-            _ => 0,
-        };
+            Action::Evict { .. } => self.evictions.increment(),
+            Action::Approve { .. } => self.approvals.increment(),
+            _ => {}
+        }
     }
 
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        head(&mut text, "leader_info", "gauge", "Whether this one leads");
-        let _ = writeln!(
-            text,
-            "landfall_controller_leader_info {}",
-            u8::from(self.leads.load(Ordering::Relaxed))
-        );
-        head(&mut text, "nodes_count", "gauge", "Nodes by phase");
+        let mut text = MetricsText::new(PREFIX);
+        let leads = u8::from(self.leads.load(Ordering::Relaxed));
+        text.gauge("leader_info", "Whether this replica is the leader.", leads);
         let counts = *self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = text.family("nodes_count", MetricType::Gauge, "Number of nodes, by phase.");
         for (count, phase) in counts.iter().zip(Phase::ALL) {
-            let _ = writeln!(text, "landfall_controller_nodes_count{{phase=\"{}\"}} {count}", phase.name());
+            nodes.value(&[("phase", phase.name())], count);
         }
         for (name, help, counter) in [
-            ("looks_failed_total", "Looks at the cluster that were not answered", &self.looks_failed),
-            ("writes_failed_total", "Writes to the cluster that were not made", &self.writes_failed),
-            ("evictions_total", "Evictions that were accepted", &self.evictions),
+            ("looks_failed_total", "Total number of failed cluster observations.", &self.looks_failed),
+            ("writes_failed_total", "Total number of failed writes to the cluster.", &self.writes_failed),
+            ("evictions_total", "Total number of accepted evictions.", &self.evictions),
             (
                 "evictions_refused_total",
-                "Evictions that a disruption budget forbade",
+                "Total number of evictions that a disruption budget prevented.",
                 &self.evictions_refused,
             ),
             (
                 "pods_refused_total",
-                "Pods for nodes, or their Secrets, that the cluster refused",
+                "Total number of node pods, or their Secrets, that the cluster rejected.",
                 &self.runners_refused,
             ),
-            ("approvals_total", "Certificates approved", &self.approvals),
+            ("approvals_total", "Total number of approved certificates.", &self.approvals),
         ] {
-            head(&mut text, name, "counter", help);
-            let _ = writeln!(text, "landfall_controller_{name} {}", counter.load(Ordering::Relaxed));
+            text.counter(name, help, counter);
         }
-        text
+        text.finish()
     }
 }
 
-/// Numbers that can be shown.
+/// Metrics that can be exposed.
 pub trait Numbers: Send + Sync + 'static {
     fn text(&self) -> String;
-    /// The cluster has answered.
+    /// Whether the cluster has responded at least once.
     fn is_connected(&self) -> bool;
 }
 
-pub(crate) fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    // Writing to a string cannot fail.
-    let _ =
-        writeln!(text, "# HELP landfall_controller_{name} {help}\n# TYPE landfall_controller_{name} {kind}");
-}
+/// Prefix of all metrics of the controller.
+pub(crate) const PREFIX: &str = "landfall_controller_";
 
 impl Numbers for Metrics {
     fn text(&self) -> String {
@@ -129,38 +132,33 @@ impl Numbers for Metrics {
     }
 }
 
-/// A bound port.
-#[derive(Debug)]
-pub struct Port(TcpListener);
+struct HealthHandler(Arc<dyn Numbers>);
 
-// === impl Port ===
-
-impl Port {
-    pub async fn bind(address: SocketAddr) -> std::io::Result<Self> {
-        TcpListener::bind(address).await.map(Self)
-    }
-
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-
-    /// Answers until it is dropped.
-    pub async fn serve(self, numbers: Arc<dyn Numbers>) -> std::io::Result<()> {
-        let routes = Router::new()
-            .route("/livez", get(async || "ok"))
-            .route("/healthz", get(async || "ok"))
-            .route("/readyz", get(ready))
-            .route("/metrics", get(async |State(numbers): State<Arc<dyn Numbers>>| numbers.text()))
-            .with_state(numbers);
-        axum::serve(self.0, routes).await
-    }
+/// Serves `/livez`, `/readyz` and `/metrics` until the task is dropped.
+pub async fn serve(listener: Listener, numbers: Arc<dyn Numbers>) {
+    let handler = Arc::new(HealthHandler(numbers));
+    landfall_net::serve::serve(Accept::Tcp(listener), LIMITS, handler, pending()).await;
 }
 
-/// One that follows is as ready as one that leads.
-async fn ready(State(numbers): State<Arc<dyn Numbers>>) -> (StatusCode, &'static str) {
-    if numbers.is_connected() {
-        (StatusCode::OK, "ok")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not answered yet")
+impl Handler for HealthHandler {
+    type State = ();
+
+    fn open(&self, _: Peer) -> Option<Session<()>> {
+        Some(Session::new(()))
+    }
+
+    fn handle<'h>(
+        &'h self,
+        _: &'h Arc<()>,
+        request: Request<RequestBody>,
+    ) -> Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send + 'h>> {
+        Box::pin(ready(match request.uri().path() {
+            "/livez" | "/healthz" => text_response(StatusCode::OK, "ok"),
+            // A follower is as ready as the leader.
+            "/readyz" if self.0.is_connected() => text_response(StatusCode::OK, "ok"),
+            "/readyz" => text_response(StatusCode::SERVICE_UNAVAILABLE, "the cluster has not responded yet"),
+            "/metrics" => response(StatusCode::OK, METRICS_MEDIA_TYPE, self.0.text()),
+            _ => text_response(StatusCode::NOT_FOUND, "this port has `/metrics`, `/livez` and `/readyz`"),
+        }))
     }
 }

@@ -1,21 +1,21 @@
-//! The header fields of a call and of its answer.
+//! The header fields of a call and of its response.
 
 use bytes::BytesMut;
 use landfall_hpack::{Encoder, Headers};
 
-/// All header fields of one answer.
+/// Maximum size of all header fields of one response.
 pub(crate) const MAX_FIELDS: usize = 64 << 10;
 
-/// What an answer's header fields tell.
+/// The relevant header fields of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
-    /// HTTP's own status; anything but 200 is no gRPC.
+    /// The HTTP status; gRPC uses only 200.
     pub(crate) http_status: Option<u32>,
     pub(crate) grpc_status: Option<u32>,
     pub(crate) grpc_message: String,
 }
 
-/// The header block of a request.
+/// Returns the header block of a request.
 pub(crate) fn encode(path: &str) -> BytesMut {
     let headers = Headers::new()
         .with(":method", "POST")
@@ -33,7 +33,7 @@ pub(crate) fn encode(path: &str) -> BytesMut {
 // === impl Fields ===
 
 impl Fields {
-    /// Adds what a header block told.
+    /// Adds the fields of a header block.
     pub(crate) fn take(&mut self, headers: &Headers) {
         let number = |name: &str| {
             headers.get(name).and_then(|value| std::str::from_utf8(value).ok()?.parse::<u32>().ok())
@@ -41,27 +41,9 @@ impl Fields {
         self.http_status = number(":status").or(self.http_status);
         self.grpc_status = number("grpc-status").or(self.grpc_status);
         if let Some(message) = headers.get("grpc-message") {
-            self.grpc_message = percent_decoded(message);
+            self.grpc_message = percent_encoding::percent_decode(message).decode_utf8_lossy().into_owned();
         }
     }
-}
-
-/// gRPC writes what is not plain text as `%XX`.
-fn percent_decoded(value: &[u8]) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value;
-    while let Some((first, tail)) = rest.split_first() {
-        let hex =
-            tail.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
-        if let Some(byte) = hex.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            bytes.push(byte);
-            rest = &tail[2..];
-        } else {
-            bytes.push(*first);
-            rest = tail;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

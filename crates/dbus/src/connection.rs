@@ -8,26 +8,26 @@ use crate::message::{
     METHOD_RETURN, Message, SIGNAL, Value, encode_call, lengths, parse_message, parse_values,
 };
 
-/// Messages that are no answer to our call, such as signals, which a private connection gets all of.
+/// Maximum number of messages other than the response, such as signals, all of which a private connection receives.
 const MAX_OTHERS: usize = 100_000;
 
 const LINE_MAX: usize = 512;
 
-/// Signals that came while we waited for an answer; when nobody takes them, the oldest go.
+/// Maximum number of queued signals received during calls; the oldest ones are dropped.
 const MAX_SIGNALS: usize = 1024;
 
-/// A connection to a bus, or to systemd itself.
+/// A connection to a bus, or to systemd directly.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     serial: u32,
     deadline: Instant,
-    /// The beginning of a message whose rest has not come.
+    /// The start of an incomplete message.
     begun: Vec<u8>,
     signals: VecDeque<Message>,
 }
 
-/// Something a program told everyone who listens.
+/// A signal that a program broadcast.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signal {
     pub path: String,
@@ -36,7 +36,7 @@ pub struct Signal {
     pub values: Vec<Value>,
 }
 
-/// Whether the peer is a bus, which wants to be greeted, or a program.
+/// The peer: a bus, which requires a greeting, or a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     Bus,
@@ -63,18 +63,18 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Gives what follows this much time from now.
+    /// Sets the deadline of the following operations to this time from now.
     pub fn extend(&mut self, within: Duration) {
         self.deadline = Instant::now() + within;
     }
 
-    /// Asks the bus for the signals that fit a rule, such as `type='signal',interface='i.j'`.
+    /// Subscribes to the signals that match a rule, such as `type='signal',interface='i.j'`.
     pub fn listen(&mut self, rule: &str) -> Result<(), DbusError> {
         const BUS: &str = "org.freedesktop.DBus";
         self.call(BUS, "/org/freedesktop/DBus", BUS, "AddMatch", &[rule]).map(drop)
     }
 
-    /// The next signal, or nothing when none came in this time.
+    /// Returns the next signal, or `None` after a timeout.
     pub fn next_signal(&mut self, within: Duration) -> Result<Option<Signal>, DbusError> {
         self.extend(within);
         loop {
@@ -130,10 +130,10 @@ impl Connection {
 
     fn authenticate(&mut self) -> Result<(), DbusError> {
         let uid = rustix::process::geteuid().as_raw().to_string();
-        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex::encode(uid);
         self.time_left()?;
-        // Both lines at once: systemd, when it reads the second together with the first call, forgets the call until more
-        // comes.
+        // Both lines in one write: if systemd reads the second line together with the first call, it ignores the call
+        // until more data arrives.
         let hello = format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n");
         self.stream.write_all(hello.as_bytes()).map_err(io_error)?;
         let answer = self.line()?;
@@ -156,7 +156,7 @@ impl Connection {
         Err(DbusError::Malformed { what: "a line without end" })
     }
 
-    /// The next message. When the time is up in the middle of one, what has come is kept for the next call.
+    /// Returns the next message. After a timeout in the middle of one, the received bytes are kept for the next call.
     fn receive(&mut self) -> Result<Message, DbusError> {
         const FIXED: usize = 16;
         self.fill(FIXED)?;
@@ -199,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// Sets the socket's own limits to what is left.
+    /// Sets the socket's timeouts to the remaining time.
     fn time_left(&mut self) -> Result<(), DbusError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

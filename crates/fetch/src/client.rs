@@ -1,74 +1,60 @@
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_model::chain;
+use landfall_net::{ServerTrust, client_config, parse_roots, system_roots};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap};
 use reqwest::redirect::{Attempt, Policy};
-use reqwest::{Client, Response};
+use reqwest::{Client, ClientBuilder, Response};
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
 use tokio::time::Instant;
 
 use crate::FetchError;
 use crate::patience::Patience;
 
-/// From a name to a region to a bucket; more is a circle.
+/// A name redirects to a region and then to a bucket; more redirects are a loop.
 const MAX_REDIRECTS: usize = 5;
-/// So that a server that says nothing cannot hold a connection for longer than anybody's idle limit.
+/// A server that does not answer must not hold a connection beyond any idle timeout of a caller.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+/// Connect timeout for hosts on this machine or beside it.
+const NEAR_LIMIT: Duration = Duration::from_secs(2);
 
-/// What a server has to say about what it was told is a sentence or two.
+/// Size limit of an answer to a posted document: one or two sentences.
 const MAX_ANSWER_BYTES: usize = 16 * 1024;
 
-/// Gets things. Proxies come from the environment (`https_proxy`, `no_proxy` and their likes), trust from the machine.
+/// HTTP client for downloads. Proxies come from the environment (`https_proxy`, `no_proxy` and so on), CAs from the
+/// machine.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
     client: Client,
-    /// Follows nothing: what it sends is meant for one place only.
+    /// Follows no redirect: its requests are meant for one host only.
     pub(crate) direct: Client,
 }
 
 // === impl Fetcher ===
 
 impl Fetcher {
-    /// Trusts what the machine trusts and, if a file is given, the authorities in it instead.
+    /// Creates a client that trusts the CAs of the machine or, if a file is given, the CAs in it instead.
     pub fn new(authority: Option<&Path>) -> Result<Self, FetchError> {
         Self::with_roots(roots(authority)?)
     }
 
-    /// Trusts these authorities (PEM) and nobody else.
+    /// Creates a client that trusts only these CAs (PEM).
     pub fn trusting(authorities: &[u8]) -> Result<Self, FetchError> {
-        let mut roots = RootCertStore::empty();
-        let certificates = CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok);
-        let (used, _) = roots.add_parsable_certificates(certificates);
-        if used == 0 {
-            return Err(FetchError::NoAuthority { path: "the given authorities".into() });
-        }
+        let given = Path::new("the given authorities");
+        let roots = parse_roots(given, authorities)
+            .map_err(|_| FetchError::NoAuthority { path: given.to_owned() })?;
         Self::with_roots(roots)
     }
 
     fn with_roots(roots: RootCertStore) -> Result<Self, FetchError> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|source| FetchError::Tls { source })?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let client = |redirects| {
-            Client::builder()
-                .tls_backend_preconfigured(config.clone())
-                .connect_timeout(CONNECT_LIMIT)
-                .redirect(redirects)
-                .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")))
-                .build()
-                .map_err(|source| FetchError::Client { source })
-        };
+        let config = tls(roots)?;
+        let client = |redirects| built(builder(&config, CONNECT_LIMIT, redirects));
         Ok(Self { client: client(Policy::custom(follow))?, direct: client(Policy::none())? })
     }
 
-    /// The answer's head, if it is a success. The body is as it is on the wire: hashes are of that.
+    /// Sends a GET request and returns the response, if it is a success. The body is not decoded: hashes are of the
+    /// transferred bytes.
     pub(crate) async fn get(
         &self,
         url: &str,
@@ -88,7 +74,7 @@ impl Fetcher {
         }
     }
 
-    /// Says something to a server; the answer's code.
+    /// Posts a document and returns the status.
     pub async fn post_json(
         &self,
         url: &str,
@@ -99,7 +85,7 @@ impl Fetcher {
         self.ask_json(url, headers, body, within).await.map(|(status, _)| status)
     }
 
-    /// Says something to a server; the answer's code and its words, as far as they are short.
+    /// Posts a document and returns the status and the body, up to its size limit.
     pub async fn ask_json(
         &self,
         url: &str,
@@ -131,23 +117,58 @@ impl Fetcher {
     }
 }
 
-/// Where something came from in the end.
+/// Clients for identity endpoints. They follow no redirect.
+#[derive(Clone, Debug)]
+pub(crate) struct Lenders {
+    /// Uses the proxies of the environment.
+    pub(crate) abroad: Client,
+    /// For this machine, or an address that its cloud reserves for it, which no proxy can reach.
+    pub(crate) near: Client,
+}
+
+// === impl Lenders ===
+
+impl Lenders {
+    pub(crate) fn new() -> Result<Self, FetchError> {
+        let config = tls(system_roots())?;
+        let builder = |limit| builder(&config, limit, Policy::none());
+        Ok(Self { abroad: built(builder(CONNECT_LIMIT))?, near: built(builder(NEAR_LIMIT).no_proxy())? })
+    }
+}
+
+fn tls(roots: RootCertStore) -> Result<ClientConfig, FetchError> {
+    client_config(ServerTrust::Roots(roots), None, &[]).map_err(|source| FetchError::Tls { source })
+}
+
+fn builder(config: &ClientConfig, limit: Duration, redirects: Policy) -> ClientBuilder {
+    Client::builder()
+        .tls_backend_preconfigured(config.clone())
+        .connect_timeout(limit)
+        .redirect(redirects)
+        .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")))
+}
+
+fn built(builder: ClientBuilder) -> Result<Client, FetchError> {
+    builder.build().map_err(|source| FetchError::Client { source })
+}
+
+/// The final source of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The place that gave it, as it was asked for; what it redirected to is its own affair.
+    /// The requested URL that delivered it, before redirects.
     pub url: String,
-    /// The places that did not, each with its last word.
+    /// The URLs that did not deliver it, each with its last error.
     pub passed_over: Vec<Refusal>,
 }
 
-/// A place that did not give what was asked for.
+/// A URL that did not deliver the requested content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub url: String,
     pub reason: String,
 }
 
-/// Asks the places in turn, in rounds, until one gives it or the patience is at its end.
+/// Tries the URLs in turn, in rounds, until one delivers or the time or number of rounds is exceeded.
 pub(crate) struct Rounds<'a> {
     urls: &'a [String],
     failures: Vec<Option<FetchError>>,
@@ -163,7 +184,7 @@ impl<'a> Rounds<'a> {
         Self { urls, failures, patience, round: 1, at: 0, end: Instant::now() + patience.total }
     }
 
-    /// The place to ask next, or why there is none.
+    /// Returns the next URL to try, or the reason why there is none.
     pub(crate) async fn next(&mut self) -> Result<&'a str, FetchError> {
         loop {
             while self.at < self.urls.len() {
@@ -183,7 +204,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Waits for one place, as long as there is time at all, and notes a failure. Nothing: ask the next.
+    /// Waits for one URL within the remaining time, and records a failure. `None` means to try the next one.
     pub(crate) async fn outcome<T>(
         &mut self,
         asked: impl Future<Output = Result<T, FetchError>>,
@@ -194,7 +215,7 @@ impl<'a> Rounds<'a> {
             Ok(Err(error)) => error,
             Err(_) => FetchError::Late { url: url.clone(), seconds: self.patience.total.as_secs() },
         };
-        // Not a warning: another place may give it, and if none does, the caller says so.
+        // Not a warning: another URL may deliver it, and if none does, the caller reports that.
         tracing::info!(url, round = self.round, error = %chain(&error), "Fetching failed.");
         if error.is_ours() {
             return Err(error);
@@ -204,7 +225,7 @@ impl<'a> Rounds<'a> {
         Ok(None)
     }
 
-    /// Where it came from, once a place gave it.
+    /// Returns the source, once a URL has delivered.
     pub(crate) fn source(&self) -> Source {
         let refused = self.urls.iter().zip(&self.failures);
         let refused = refused.filter_map(|(url, failure)| Some((url, failure.as_ref()?)));
@@ -233,11 +254,11 @@ impl<'a> Rounds<'a> {
 }
 
 pub(crate) fn transport(url: &str, source: reqwest::Error) -> FetchError {
-    // The URL is in our own words already.
+    // The error contains the URL already.
     FetchError::Transport { url: url.to_owned(), source: source.without_url() }
 }
 
-/// Not in circles, and never from a protected line to an open one.
+/// Rejects redirect loops, and redirects from HTTPS to HTTP.
 fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     let before = attempt.previous().last().map(|url| url.scheme().to_owned());
     if attempt.previous().len() > MAX_REDIRECTS {
@@ -250,27 +271,8 @@ fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 }
 
 fn roots(authority: Option<&Path>) -> Result<RootCertStore, FetchError> {
-    if let Some(path) = authority {
-        let mut roots = RootCertStore::empty();
-        let pem =
-            std::fs::read(path).map_err(|source| FetchError::Authority { path: path.to_owned(), source })?;
-        let certificates = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok);
-        let (used, _) = roots.add_parsable_certificates(certificates);
-        if used == 0 {
-            return Err(FetchError::NoAuthority { path: path.to_owned() });
-        }
-        return Ok(roots);
-    }
-    Ok(machine_authorities())
-}
-
-/// Whom this machine trusts: what its distribution keeps, or what `SSL_CERT_FILE` names.
-pub fn machine_authorities() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    let native = rustls_native_certs::load_native_certs();
-    for error in &native.errors {
-        tracing::debug!(%error, "Some certificate authorities of this machine cannot be read.");
-    }
-    roots.add_parsable_certificates(native.certs);
-    roots
+    let Some(path) = authority else { return Ok(system_roots()) };
+    let pem =
+        std::fs::read(path).map_err(|source| FetchError::Authority { path: path.to_owned(), source })?;
+    parse_roots(path, &pem).map_err(|_| FetchError::NoAuthority { path: path.to_owned() })
 }

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 
 const BLOCK: usize = 256 * 1024;
 
-/// The hashes that are strong enough to name a file by.
+/// Hash algorithms that are strong enough to identify a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
     Sha256,
@@ -20,7 +20,7 @@ pub struct Digest {
     hex: String,
 }
 
-/// A hash being computed.
+/// A hash computation in progress.
 #[derive(Clone, Debug)]
 pub struct Hasher(State);
 
@@ -30,7 +30,7 @@ enum State {
     Sha512(Sha512),
 }
 
-/// Whether the file is there with this content.
+/// Returns whether the file exists with this content.
 pub fn is_file(path: &Path, digest: &Digest) -> io::Result<bool> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -67,7 +67,7 @@ impl Algorithm {
 // === impl Digest ===
 
 impl Digest {
-    /// From its hexadecimal digits, if they are as many as the algorithm makes.
+    /// Parses hexadecimal digits, if their number matches the algorithm.
     pub fn new(algorithm: Algorithm, hex: &str) -> Option<Self> {
         let is_hex = hex.len() == algorithm.hex_digits() && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_hex.then(|| Self { algorithm, hex: hex.to_ascii_lowercase() })
@@ -109,10 +109,13 @@ impl Hasher {
     }
 
     pub fn finish(self) -> Digest {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         match self.0 {
-            State::Sha256(hasher) => Digest { algorithm: Algorithm::Sha256, hex: hex(&hasher.finalize()) },
-            State::Sha512(hasher) => Digest { algorithm: Algorithm::Sha512, hex: hex(&hasher.finalize()) },
+            State::Sha256(hasher) => {
+                Digest { algorithm: Algorithm::Sha256, hex: hex::encode(hasher.finalize()) }
+            }
+            State::Sha512(hasher) => {
+                Digest { algorithm: Algorithm::Sha512, hex: hex::encode(hasher.finalize()) }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why something could not be fetched.
+/// The reason why a download or request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("cannot read the certificate authorities in `{path}`")]
@@ -9,7 +9,7 @@ pub enum FetchError {
     #[error("`{path}` holds no usable certificate authority")]
     NoAuthority { path: PathBuf },
     #[error("cannot make an HTTP client")]
-    Tls { source: rustls::Error },
+    Tls { source: landfall_net::TlsError },
     #[error("cannot make an HTTP client")]
     Client { source: reqwest::Error },
     #[error("there is no place to fetch it from")]
@@ -32,7 +32,7 @@ pub enum FetchError {
         algorithm: &'static str,
         found: String,
         expected: String,
-        /// Its beginning was of an earlier try: from the start it may be right.
+        /// Its beginning came from an earlier attempt, so a download from scratch may succeed.
         resumed: bool,
     },
     #[error("`{path}` needs {needed} bytes and there is room for {free}")]
@@ -42,13 +42,13 @@ pub enum FetchError {
     #[error("cannot write `{path}`")]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot put `{path}` in its place")]
-    Publish { path: PathBuf, source: landfall_steps::durable::Error },
+    Publish { path: PathBuf, source: landfall_durable::Error },
     #[error("none of {count} places gave it: {reasons}")]
     Everywhere {
         count: usize,
         reasons: String,
         lasting: bool,
-        /// One of them gave something else than was asked for.
+        /// At least one URL delivered content with the wrong hash.
         wrong: bool,
     },
 }
@@ -56,10 +56,10 @@ pub enum FetchError {
 // === impl FetchError ===
 
 impl FetchError {
-    /// Asking the same place again is of no use.
+    /// Returns whether a retry of the same URL is useless.
     pub fn is_lasting(&self) -> bool {
         match self {
-            // A server that is too busy says so with 408 and 429; every other 4xx is its last word.
+            // A busy server answers 408 or 429; every other 4xx status is final.
             Self::Status { status, .. } => (400..500).contains(status) && !matches!(status, 408 | 429),
             Self::Transport { source, .. } => source.is_redirect() || source.is_builder(),
             Self::Everywhere { lasting, .. } => *lasting,
@@ -69,17 +69,17 @@ impl FetchError {
         }
     }
 
-    /// No connection came about: the other side has not been shown anything.
+    /// Returns whether no connection was established, so the server has received nothing.
     pub fn is_unreached(&self) -> bool {
         matches!(self, Self::Transport { source, .. } if source.is_connect())
     }
 
-    /// Another place would meet the same: the fault is here.
+    /// Returns whether any other URL would fail as well, because the fault is local.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self, Self::NoSpace { .. } | Self::Write { .. } | Self::Publish { .. })
     }
 
-    /// What was begun is of no further use.
+    /// Returns whether the partial file is useless.
     pub(crate) fn spoils_the_part(&self) -> bool {
         matches!(
             self,

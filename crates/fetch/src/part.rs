@@ -1,4 +1,4 @@
-//! The unfinished file beside its target, and what the server said it was.
+//! The unfinished file beside its target, with the validator that the server sent for it.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use landfall_steps::durable::{self, HostDisk};
+use landfall_durable::{self as durable, HostDisk};
 
 use crate::FetchError;
 use crate::digest::{Algorithm, Digest, Hasher};
@@ -15,10 +15,10 @@ const SUFFIX: &str = ".landfall-part";
 const BLOCK: usize = 256 * 1024;
 /// A URL and a validator.
 const MAX_NOTE_BYTES: u64 = 16 * 1024;
-/// What is left for everyone else on the file system.
+/// Free space left for other programs on the file system.
 const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A file being fetched.
+/// A file that is being downloaded.
 pub(crate) struct Part {
     path: PathBuf,
     note: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) struct Part {
 // === impl Part ===
 
 impl Part {
-    /// What is there of `target` from this place, or an empty beginning.
+    /// Opens the existing part of `target` from this URL, or an empty file.
     pub(crate) fn open(target: &Path, algorithm: Algorithm) -> Result<Self, FetchError> {
         let beside = |suffix: &str| {
             let mut name = OsString::from(".");
@@ -43,7 +43,7 @@ impl Part {
         let failed = |source| FetchError::Write { path: path.clone(), source };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        // A link planted in place of our file must not lead the bytes elsewhere.
+        // A link created in place of this file must not redirect the data.
         options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
         let mut file = options.open(&path).map_err(failed)?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
@@ -68,7 +68,7 @@ impl Part {
         self.length
     }
 
-    /// What to ask the server with so that it goes on only if the file is still the same.
+    /// Returns the validator with which the server resumes only an unchanged file.
     pub(crate) fn validator(&self, url: &str) -> Option<String> {
         let mut text = String::new();
         File::open(&self.note).ok()?.take(MAX_NOTE_BYTES).read_to_string(&mut text).ok()?;
@@ -76,7 +76,7 @@ impl Part {
         (self.length > 0 && noted == url && !validator.is_empty()).then(|| validator.to_owned())
     }
 
-    /// Begins anew.
+    /// Starts from scratch.
     pub(crate) fn restart(&mut self, url: &str, validator: Option<&str>) -> Result<(), FetchError> {
         let failed = |source| FetchError::Write { path: self.path.clone(), source };
         self.file.set_len(0).map_err(failed)?;
@@ -84,7 +84,7 @@ impl Part {
         self.length = 0;
         self.hasher = Hasher::new(self.hasher.algorithm());
         match validator {
-            // Only a hint for the next try, and checked by the hash in the end: no need to be durable.
+            // Only a hint for the next attempt, and the hash is verified at the end, so it need not be durable.
             Some(validator) => write_note(&self.note, &format!("{url}\n{validator}\n")),
             None => remove(&self.note),
         }
@@ -98,7 +98,7 @@ impl Part {
         Ok(())
     }
 
-    /// Is there room for the rest?
+    /// Checks that the disk has enough space for the rest.
     pub(crate) fn make_sure_of_room(&self, rest: u64) -> Result<(), FetchError> {
         let failed =
             |error: rustix::io::Errno| FetchError::Write { path: self.path.clone(), source: error.into() };
@@ -115,7 +115,7 @@ impl Part {
         self.hasher.clone().finish()
     }
 
-    /// Makes it the target, on the disk before in name.
+    /// Renames the file to the target after it is on the disk.
     pub(crate) fn publish(self, mode: u32) -> Result<(), FetchError> {
         let failed = |source| FetchError::Write { path: self.path.clone(), source };
         self.file.set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
@@ -125,13 +125,13 @@ impl Part {
     }
 
     pub(crate) fn discard(self) {
-        // Best effort: what stays behind is hidden, and the next try begins it anew.
+        // Best effort: a leftover is hidden, and the next attempt truncates it.
         let _ = remove(&self.path);
         let _ = remove(&self.note);
     }
 }
 
-/// Like the file itself, never through a link that somebody planted.
+/// Like the file itself, it is never written through a link that another user created.
 fn write_note(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

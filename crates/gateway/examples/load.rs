@@ -1,7 +1,7 @@
-//! What `cargo xtask bench gateway` measures with: a backend, and clients that load what stands before it.
+//! Workload of `cargo xtask bench gateway`: a backend, and clients that load the proxy in front of it.
 //!
-//! A connection whose TLS hello asks for the name `raw.bench` is not TLS any more after its hello: the two ends speak plain
-//! bytes, so that what is measured is the proxy and not the cipher.
+//! A connection whose TLS hello requests the name `raw.bench` stops using TLS after its hello. Both ends then exchange
+//! plain bytes, so that the benchmark measures the proxy and not the cipher.
 
 #![expect(clippy::print_stdout, clippy::cast_precision_loss, reason = "a tool for measurements")]
 
@@ -19,7 +19,10 @@ use hyper::client::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use landfall_wire::{AskForCertificate, Live, Pair, Prefixed, Protocol, classify, read_first, serving};
+use landfall_net::{
+    CertificateFiles, ClientAuth, Prefixed, Protocol, Reloading, ServerTlsOptions, TlsPolicy, classify,
+    read_first, server_config,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -63,10 +66,15 @@ async fn main() -> Result<()> {
 }
 
 async fn backend(address: SocketAddr, certificate: &str, key: &str) -> Result<()> {
-    let pair = Pair { certificate: PathBuf::from(certificate), key: PathBuf::from(key) };
-    let live = Live::load(vec![pair.certificate.clone(), pair.key.clone()], move |files| {
-        let ask = Arc::new(AskForCertificate::default());
-        serving(files, std::slice::from_ref(&pair), ask, &[b"h2", b"http/1.1"])
+    let pair = CertificateFiles { certificate: PathBuf::from(certificate), key: PathBuf::from(key) };
+    let live = Reloading::load(pair.paths().to_vec(), move |files| {
+        let options = ServerTlsOptions {
+            certificates: std::slice::from_ref(&pair),
+            clients: ClientAuth::Request,
+            protocols: &[b"h2", b"http/1.1"],
+            policy: &TlsPolicy::default(),
+        };
+        server_config(files, &options)
     })?;
     let listener = TcpListener::bind(address).await?;
     loop {
@@ -74,7 +82,7 @@ async fn backend(address: SocketAddr, certificate: &str, key: &str) -> Result<()
         stream.set_nodelay(true)?;
         let acceptor = TlsAcceptor::from(live.get());
         tokio::spawn(async move {
-            // A client that leaves in the middle is nothing to speak of.
+            // A client may disconnect in the middle of a request.
             let _ = serve(stream, acceptor).await;
         });
     }
@@ -104,7 +112,8 @@ async fn serve(mut stream: TcpStream, acceptor: TlsAcceptor) -> Result<()> {
     Ok(())
 }
 
-/// A byte says that the hello was read; then a number says how much is wanted, and zero wants an echo.
+/// Serves a raw connection. It acknowledges the hello with one byte, then reads the number of bytes to send; zero
+/// requests an echo.
 async fn serve_raw(mut stream: TcpStream) -> Result<()> {
     stream.write_u8(1).await?;
     let mut wanted = stream.read_u64().await?;
@@ -185,7 +194,7 @@ fn print_times(times: &mut [Duration]) {
     println!("{} {}", at(50), at(99));
 }
 
-/// Opens connections, says how many are there, and holds them until standard input ends.
+/// Opens connections, prints their number, and holds them until standard input ends.
 async fn idle(address: SocketAddr, connections: usize, kind: &str, authority: &str) -> Result<()> {
     let clients = Clients::new(address, authority, b"http/1.1")?;
     let (mut plain, mut secured) = (Vec::new(), Vec::new());
@@ -212,7 +221,7 @@ fn client_config(roots: RootCertStore, protocol: &[u8]) -> Result<ClientConfig> 
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
-    // Every handshake is a whole one.
+    // Every handshake is a full one.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(config)
 }
@@ -243,7 +252,7 @@ impl Clients {
             let (clients, count) = (Arc::clone(&clients), Arc::clone(&count));
             tasks.spawn(async move {
                 while Instant::now() < end {
-                    // The answer makes sure that the server, too, has finished.
+                    // The response proves that the server has finished the handshake, too.
                     let mut stream = clients.connect().await?;
                     stream.write_all(b"GET /api HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
                     let mut answer = [0; 12];
@@ -270,7 +279,7 @@ impl Clients {
                 let stream = TokioIo::new(clients.connect().await?);
                 let mut times = Vec::new();
                 let request = || {
-                    // In HTTP/2 the host is part of the address; saying it twice is an error to some.
+                    // In HTTP/2 the URI contains the host; some servers reject an additional `Host` header.
                     let request = if http_2 {
                         Request::get("https://localhost/api")
                     } else {

@@ -1,44 +1,48 @@
-//! The admin port: metrics and health in clear, for the machine's own operators.
+//! The admin port: metrics and health without TLS, for the operators of this host.
 
-use std::convert::Infallible;
+use std::future::{Future, pending, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use landfall_wire::Listener;
-use tokio::sync::Semaphore;
+use http_body_util::BodyExt;
+use hyper::{Request, Response, StatusCode};
+use landfall_net::Listener;
+use landfall_net::serve::{Accept, Handler, Limits, Peer, RequestBody, ResponseBody, Session};
 
 use crate::Gateway;
 use crate::answer::{Answer, failure, text};
 use crate::health::Question;
 
-/// Scrapers and probes at once.
-const MAX_CALLERS: usize = 32;
-const IDLE_LIMIT: Duration = Duration::from_secs(90);
+const LIMITS: Limits = Limits {
+    connections: 32,
+    first_request: Duration::from_secs(10),
+    idle: Duration::from_secs(90),
+    stalled_write: Duration::from_secs(30),
+    head: 16 << 10,
+    drain: Duration::ZERO,
+};
 
-/// Serves for ever.
-pub(crate) async fn serve(gateway: Arc<Gateway>, mut listener: Listener) {
-    let callers = Arc::new(Semaphore::new(MAX_CALLERS));
-    loop {
-        let (stream, _) = listener.accept().await;
-        let Ok(turn) = Arc::clone(&callers).try_acquire_owned() else { continue };
-        let shared = Arc::clone(&gateway);
-        tokio::spawn(async move {
-            let _turn = turn;
-            let service = service_fn(move |request| {
-                let answer = answer(&shared, &request);
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            // A scraper that leaves early has what it wanted.
-            let _ = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(IDLE_LIMIT)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
+struct Admin(Arc<Gateway>);
+
+/// Serves until the process ends.
+pub(crate) async fn serve(gateway: Arc<Gateway>, listener: Listener) {
+    landfall_net::serve::serve(Accept::Tcp(listener), LIMITS, Arc::new(Admin(gateway)), pending()).await;
+}
+
+impl Handler for Admin {
+    type State = ();
+
+    fn open(&self, _: Peer) -> Option<Session<()>> {
+        Some(Session::new(()))
+    }
+
+    fn handle<'h>(
+        &'h self,
+        _: &'h Arc<()>,
+        request: Request<RequestBody>,
+    ) -> Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send + 'h>> {
+        Box::pin(ready(answer(&self.0, &request).map(BodyExt::boxed_unsync)))
     }
 }
 

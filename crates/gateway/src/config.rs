@@ -1,18 +1,18 @@
-//! What the gateway is told: `/etc/landfall/gateway.toml`, drop-ins beside it, and the command line, in this order.
+//! The gateway's configuration: `/etc/landfall/gateway.toml`, its drop-ins, and the command line, in this order.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::header::HeaderName;
-use landfall_wire::Pair;
+use landfall_net::CertificateFiles;
 use serde::Deserialize;
 
 pub use crate::network::Network;
 
-/// Where the settings are unless told otherwise.
+/// The default configuration file.
 pub const DEFAULT_FILE: &str = "/etc/landfall/gateway.toml";
-/// Nothing honest is larger.
+/// Maximum size of a configuration file.
 const MAX_SETTINGS: u64 = 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,52 +31,54 @@ pub enum ConfigError {
     Impossible(String),
 }
 
-/// What stands in the settings. Everything may be absent: what is not told is found (`layout`) or has a default.
+/// The settings of a configuration file. Every field is optional; the gateway detects missing values (`layout`) or uses
+/// their defaults.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settings {
-    /// Addresses to listen on; port 6444 of all unless told, or 6445 beside k3s.
+    /// Addresses to listen on. Default: port 6444 on all addresses, or 6445 on k3s hosts.
     pub listen: Option<Vec<SocketAddr>>,
-    /// What is done with connections to the API; `auto` unless told.
+    /// Handling of connections to the API. Default: `auto`.
     pub mode: Option<Mode>,
-    /// What `/readyz` says when the local API server goes; `hold` unless told.
+    /// Result of `/readyz` after the local API server has stopped. Default: `hold`.
     pub readiness: Option<Readiness>,
-    /// The root of the host whose files are looked for.
+    /// The root directory of the host whose files are detected.
     pub root: Option<PathBuf>,
-    /// Certificates of the API server, to be shown in its place; the first to those that ask for none.
+    /// Certificates of the API server that the gateway serves. Clients without a matching server name (SNI) get the
+    /// first one.
     pub serving: Vec<PairSettings>,
-    /// Whose clients the API server knows.
+    /// The CA of the API server's client certificates.
     pub client_authority: Option<PathBuf>,
-    /// Who the gateway is to the API server when it forwards others' requests.
+    /// The front-proxy credentials with which the gateway forwards requests of authenticated clients.
     pub front_proxy: FrontProxySettings,
     /// The API servers.
     pub upstream: UpstreamSettings,
-    /// With the right to review tokens and access.
+    /// A kubeconfig with permission to create TokenReviews and SubjectAccessReviews.
     pub kubeconfig: Option<PathBuf>,
-    /// A file whose one line, as a bearer token, opens `/bootstrap`.
+    /// A file with one line: the bearer token that grants access to `/bootstrap`.
     pub gather_token: Option<PathBuf>,
-    /// Who may gather while nobody can be asked.
+    /// Users and groups that may gather while no API server is available to authorize them.
     pub access: AccessSettings,
-    /// The Unix socket of `landfall collector`; without it a collector is started.
+    /// The Unix socket of `landfall collector`. Default: the gateway starts a collector.
     pub collector: Option<PathBuf>,
-    /// Balancers that send a PROXY protocol header.
+    /// Load balancers that send a PROXY protocol header.
     pub proxy_protocol_from: Vec<Network>,
-    /// The port whose connections are redirected here while that does good.
+    /// The port to redirect to the gateway while the API is reachable through it.
     pub redirect: Option<u16>,
     /// Tunnels by CONNECT, for SSH to nodes.
     pub tunnel: TunnelSettings,
-    /// Where raw SSH on the API port goes; off unless told.
+    /// Target of raw SSH connections to the API port. Default: none, SSH is refused.
     pub ssh: Option<SocketAddr>,
-    /// Where `/metrics`, `/livez` and `/readyz` are served; nowhere unless told.
+    /// Address of `/metrics`, `/livez` and `/readyz`. Default: none, they are not served.
     pub admin: Option<SocketAddr>,
-    /// A file that gets a line of JSON for each request to own paths and each tunnel.
+    /// A file that gets one line of JSON for each request to the gateway's own paths and for each tunnel.
     pub audit_log: Option<PathBuf>,
-    /// Connections served at the same time; 20000 unless told.
+    /// Maximum number of concurrent connections. Default: 20000.
     pub max_connections: Option<usize>,
-    /// Seconds for load balancers to notice that this gateway goes; 30 unless told.
+    /// Seconds before shutdown during which load balancers can detect that this gateway stops. Default: 30.
     pub shutdown_delay: Option<u64>,
-    /// Threads that serve connections; as many as there are processors unless told.
+    /// Number of threads that serve connections. Default: the number of processors.
     pub threads: Option<usize>,
 }
 
@@ -84,22 +86,22 @@ pub struct Settings {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Mode {
-    /// `intercept` where identity can be kept exactly, else `splice`.
+    /// Uses `intercept` where client identities can be forwarded exactly, otherwise `splice`.
     Auto,
     /// Terminates TLS, forwards requests with the client's identity, and serves own paths.
     Intercept,
-    /// Passes connections on as they are.
+    /// Passes connections through unmodified.
     Splice,
 }
 
-/// What `/readyz` says when the local API server goes.
+/// Result of `/readyz` after the local API server has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Readiness {
-    /// Stay behind the load balancer, reachable for `/bootstrap`, as long as nobody is served worse by that.
+    /// Stay in the load balancer, reachable for `/bootstrap`, as long as this does not make the API less available.
     Hold,
-    /// Go when the local API server goes.
+    /// Leave the load balancer when the local API server stops.
     Leave,
 }
 
@@ -107,9 +109,9 @@ pub enum Readiness {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PairSettings {
-    /// PEM file.
+    /// Path of a PEM file.
     pub certificate: PathBuf,
-    /// PEM file.
+    /// Path of a PEM file.
     pub key: PathBuf,
 }
 
@@ -117,17 +119,17 @@ pub struct PairSettings {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FrontProxySettings {
-    /// The front proxy's client certificate, PEM file.
+    /// Path of the front proxy's client certificate (PEM).
     pub certificate: Option<PathBuf>,
-    /// Its key, PEM file.
+    /// Path of its private key (PEM).
     pub key: Option<PathBuf>,
-    /// The authority the API server was given with `--requestheader-client-ca-file`.
+    /// The CA that the API server has as `--requestheader-client-ca-file`.
     pub authority: Option<PathBuf>,
-    /// As the API server's `--requestheader-username-headers` has them.
+    /// Values of the API server's `--requestheader-username-headers`.
     pub username_headers: Vec<String>,
-    /// As `--requestheader-group-headers` has them.
+    /// Values of `--requestheader-group-headers`.
     pub group_headers: Vec<String>,
-    /// As `--requestheader-extra-headers-prefix` has them.
+    /// Values of `--requestheader-extra-headers-prefix`.
     pub extra_header_prefixes: Vec<String>,
 }
 
@@ -135,13 +137,13 @@ pub struct FrontProxySettings {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UpstreamSettings {
-    /// The API server of this machine; `127.0.0.1:6443` unless told.
+    /// The API server of this host. Default: `127.0.0.1:6443`.
     pub local: Option<SocketAddr>,
-    /// Those that outlive the bootstrap; found through the cluster unless told.
+    /// API servers of the permanent control plane. Default: detected through the cluster.
     pub permanent: Vec<SocketAddr>,
-    /// Whose certificates API servers show.
+    /// The CA of the API servers' certificates.
     pub authority: Option<PathBuf>,
-    /// A name every API server's certificate bears; `kubernetes.default.svc` unless told.
+    /// A name that the certificate of every API server contains. Default: `kubernetes.default.svc`.
     pub name: Option<String>,
 }
 
@@ -149,9 +151,9 @@ pub struct UpstreamSettings {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccessSettings {
-    /// Users who may, by the name of their certificate.
+    /// Permitted users, by the name in their certificate.
     pub users: Vec<String>,
-    /// Groups whose members may, beside `system:masters`.
+    /// Permitted groups, in addition to `system:masters`.
     pub groups: Vec<String>,
 }
 
@@ -159,23 +161,23 @@ pub struct AccessSettings {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TunnelSettings {
-    /// Where tunnels may go; none: the control plane nodes the cluster names.
+    /// Permitted destinations of tunnels. Default: the control plane nodes of the cluster.
     pub networks: Vec<Network>,
-    /// Ports tunnels may go to; 22 and 8710 unless told.
+    /// Permitted destination ports of tunnels. Default: 22 and 8710.
     pub ports: Vec<u16>,
-    /// Tunnels open at the same time; 16 unless told.
+    /// Maximum number of concurrent tunnels. Default: 16.
     pub max_tunnels: Option<usize>,
 }
 
-/// The gateway's configuration: complete, and the same for as long as it runs.
+/// The complete configuration of the gateway, constant while it runs.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub listen: Vec<SocketAddr>,
     pub mode: Mode,
     pub readiness: Readiness,
     pub root: PathBuf,
-    /// The first is shown to clients that ask for none.
-    pub serving: Vec<Pair>,
+    /// Clients without a matching server name (SNI) get the first certificate.
+    pub serving: Vec<CertificateFiles>,
     pub client_authority: PathBuf,
     pub front_proxy: Option<FrontProxy>,
     pub upstream: Upstream,
@@ -192,18 +194,19 @@ pub struct Config {
     pub max_connections: usize,
     pub threads: usize,
     pub patience: Patience,
-    /// Files that say that the permanent control plane has taken over.
+    /// Files that exist once the permanent control plane has taken over.
     pub finished_markers: Vec<PathBuf>,
 }
 
-/// How long is waited for others.
+/// Timeouts of the gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For a client to say what it wants, and to shake hands.
+    /// For the first bytes of a client, and for its TLS handshake.
     pub first: Duration,
-    /// For the next request of a client, and for the head of one. An answer may be silent for ever: watches are.
+    /// For the next request of a client, and for the head of a request. Responses have no idle timeout, because watches
+    /// may stay silent.
     pub idle: Duration,
-    /// For load balancers to notice, at the end, that this machine should get no more connections.
+    /// For load balancers to detect, on shutdown, that this gateway accepts no more connections.
     pub notice: Duration,
     /// For requests to finish after that.
     pub finish: Duration,
@@ -211,7 +214,7 @@ pub struct Patience {
 
 #[derive(Clone, Debug)]
 pub struct FrontProxy {
-    pub pair: Pair,
+    pub pair: CertificateFiles,
     pub authority: PathBuf,
     pub username_headers: Vec<String>,
     pub group_headers: Vec<String>,
@@ -233,17 +236,16 @@ pub struct Tunnel {
     pub max_tunnels: usize,
 }
 
-/// Where logs come from: always another process, which knows no key of the front proxy.
+/// Source of the logs: always another process, which has no access to the key of the front proxy.
 #[derive(Clone, Debug)]
 pub enum Collector {
-    /// Started and kept alive by the gateway.
+    /// A collector that the gateway starts and supervises.
     Started { program: PathBuf },
-    /// Run by somebody else, such as on the host of the gateway's container.
+    /// An existing collector, such as on the host of the gateway's container.
     Socket(PathBuf),
 }
 
-/// Reads a file and the drop-ins in `FILE.d/*.toml`, in the order of their names. A file that was not asked for by
-/// name may be missing.
+/// Reads a file and the drop-ins in `FILE.d/*.toml`, in the order of their names. Only the default file may be missing.
 pub fn read(path: Option<&Path>) -> Result<Settings, ConfigError> {
     let file = path.unwrap_or(Path::new(DEFAULT_FILE));
     let mut merged = toml::Table::new();
@@ -278,7 +280,7 @@ fn table(path: &Path) -> Result<toml::Table, ConfigError> {
     text.parse().map_err(|source| ConfigError::Parse { path: path.to_owned(), source })
 }
 
-/// Later files win; tables are merged, everything else is replaced.
+/// Merges tables; later files replace all other values.
 fn merge(into: &mut toml::Table, from: toml::Table) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
@@ -293,7 +295,7 @@ fn merge(into: &mut toml::Table, from: toml::Table) {
 // === impl Settings ===
 
 impl Settings {
-    /// Refuses what is understood and cannot be meant.
+    /// Rejects settings that parse but are inconsistent.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let front = &self.front_proxy;
         let ports = self.listen.iter().flatten().map(SocketAddr::port);
@@ -312,7 +314,7 @@ impl Settings {
             .flatten()
             .all(|name| HeaderName::from_bytes(name.as_bytes()).is_ok())
         {
-            // An empty prefix would be every header's.
+            // An empty prefix would match every header.
             "`front_proxy` names what can be no header"
         } else {
             return front.missing().map_or(Ok(()), |path| {
@@ -327,7 +329,8 @@ impl Settings {
 // === impl FrontProxySettings ===
 
 impl FrontProxySettings {
-    /// A file that is named and not there: going on without it would be another mode than was meant.
+    /// Returns the first configured file that does not exist. Ignoring it would change the mode of the gateway
+    /// silently.
     fn missing(&self) -> Option<&Path> {
         let named = [&self.certificate, &self.key, &self.authority].into_iter().flatten();
         named.map(PathBuf::as_path).find(|path| !path.is_file())
@@ -340,9 +343,9 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             first: Duration::from_secs(10),
-            // kube-apiserver closes what is idle for 90 s.
+            // kube-apiserver closes connections that are idle for 90 s.
             idle: Duration::from_secs(95),
-            // The slowest balancer of the field looks every ten seconds and believes the third look.
+            // The slowest common load balancer probes every 10 s and needs three failed probes.
             notice: Duration::from_secs(30),
             finish: Duration::from_secs(25),
         }

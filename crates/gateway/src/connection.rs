@@ -1,4 +1,4 @@
-//! One connection, from its first bytes to its end.
+//! The lifecycle of one client connection.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use landfall_model::chain;
-use landfall_wire::{ClientHello, Prefixed, Protocol, carry, classify, prepare, proxy_header, read_first};
+use landfall_net::{ClientHello, Prefixed, Protocol, carry, classify, prepare, proxy_header, read_first};
 use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -25,31 +25,31 @@ use crate::credentials::{Credentials, OWN_PROTOCOL, Peer};
 use crate::situation::{Situation, splices};
 use crate::{Gateway, forward, health, own, tunnel};
 
-/// Asked for by clients that want this gateway and no API server.
+/// The server name (SNI) of clients that want this gateway and no API server.
 pub const OWN_NAME: &str = "bootstrap.landfall.dev";
-/// How long a server that is spliced to may take to be there.
+/// Timeout to connect to the API server of a spliced connection.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
-/// Certificates are judged anew after this, so that none is believed long beyond its end.
+/// Interval for re-verifying a client's certificate, so that an expired one is not accepted much longer.
 const JUDGED_FOR: Duration = Duration::from_secs(20);
-/// As kube-apiserver has them.
+/// The limits of kube-apiserver.
 const MAX_HEAD: u32 = 1024 * 1024;
 const MAX_STREAMS: u32 = 250;
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_LIMIT: Duration = Duration::from_secs(15);
-/// What an HTTPS server written in Go says to HTTP.
+/// Response of Go's HTTPS server to a plain HTTP request.
 const SPEAK_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// A client whose requests are answered here.
+/// A terminated connection, whose requests the gateway serves or forwards.
 pub(crate) struct Connection {
     pub(crate) gateway: Arc<Gateway>,
-    /// The thread that serves it.
+    /// The thread that serves the connection.
     pub(crate) lane: usize,
     pub(crate) client: SocketAddr,
     chain: Option<Vec<CertificateDer<'static>>>,
     judged: Mutex<Option<Judged>>,
-    /// Cancelled by the first request.
+    /// Canceled by the first request.
     begun: CancellationToken,
 }
 
@@ -59,8 +59,8 @@ struct Judged {
     peer: Peer,
 }
 
-/// Serves a connection to its end. What only its beginning needs stands in boxes that go when it is over: an idle
-/// connection must not hold room for it.
+/// Serves a connection to its end. State that only the beginning needs is boxed and freed early, so that idle
+/// connections use less memory.
 pub(crate) async fn serve(gateway: Arc<Gateway>, lane: usize, stream: TcpStream, peer: SocketAddr) {
     let Some((stream, first, client, protocol)) = Box::pin(greet(&gateway, stream, peer)).await else {
         return;
@@ -92,7 +92,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, lane: usize, stream: TcpStream,
     }
 }
 
-/// Hears who the client is and what it speaks; `None` when it is not served.
+/// Determines the address and protocol of a client; returns `None` for a connection that is not served.
 async fn greet(
     gateway: &Gateway,
     mut stream: TcpStream,
@@ -112,8 +112,8 @@ async fn greet(
     }
     match read_first(&mut stream, &mut first, limit, classify).await {
         Ok(protocol) => Some((stream, first, client, protocol)),
-        // Probes that open and close a connection are nothing to speak of.
-        Err(landfall_wire::FirstError::Silent) => None,
+        // Probes that open and close a connection are not logged.
+        Err(landfall_net::FirstError::Silent) => None,
         Err(error) => {
             gateway.refuse(client, &error);
             None
@@ -122,7 +122,7 @@ async fn greet(
 }
 
 async fn speak_tls(mut stream: TcpStream, within: Duration) {
-    // The client may be gone; then it need not be told.
+    // The client may have disconnected.
     let _ = tokio::time::timeout(within, stream.write_all(SPEAK_TLS)).await;
 }
 
@@ -131,16 +131,16 @@ fn is_ours(hello: &ClientHello) -> bool {
         || hello.protocols.iter().any(|protocol| protocol == OWN_PROTOCOL)
 }
 
-/// Passes the client's own TLS on to an API server, untouched.
+/// Passes the client's TLS connection through to an API server, unmodified.
 async fn splice(gateway: &Gateway, mut client: TcpStream, first: BytesMut, situation: Arc<Situation>) {
     let Some(mut server) = Box::pin(reach(gateway, first, situation)).await else { return };
-    // How it ended is for the two ends to say.
+    // Both ends see for themselves how the connection ended.
     if let Ok(carried) = carry(&gateway.pipes, &mut client, &mut server).await {
         gateway.metrics.spliced_bytes.add(carried.up + carried.down);
     }
 }
 
-/// A connection to the first API server that takes one, with what the client has said already.
+/// Connects to the first API server that accepts, and sends it the bytes that the client has sent already.
 async fn reach(gateway: &Gateway, first: BytesMut, situation: Arc<Situation>) -> Option<TcpStream> {
     for target in gateway.outlook.targets(&situation, gateway.config.upstream.local) {
         let Some(mut server) = dial(target).await else { continue };
@@ -163,7 +163,7 @@ pub(crate) async fn dial(target: SocketAddr) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Shakes hands with the API server's own certificates and answers requests.
+/// Performs the TLS handshake with the API server's certificates and serves requests.
 async fn terminate(
     gateway: Arc<Gateway>,
     lane: usize,
@@ -242,7 +242,7 @@ async fn serve_2(
     Ok(serving.await?)
 }
 
-/// Resolves when clients should go: this process ends, or the load balancer has better servers for them.
+/// Resolves when clients should reconnect: on shutdown, or when the load balancer has better servers for them.
 fn away(connection: &Connection) -> impl Future<Output = ()> + Send + use<> {
     let gateway = &connection.gateway;
     let (drained, policy) = (gateway.drain.asked(), gateway.config.readiness);
@@ -254,12 +254,12 @@ fn away(connection: &Connection) -> impl Future<Output = ()> + Send + use<> {
             () = drained => {}
             _ = situations.wait_for(|situation| situation.sends_clients_away(policy)) => {}
         }
-        // Who has just come is answered once.
+        // A new client gets one response first.
         let _ = tokio::time::timeout(first, begun.cancelled()).await;
     }
 }
 
-/// Answers one request. What is moved about for every request is what nearly every request needs: the rest is in boxes.
+/// Answers one request. Every request moves this future, so that only common state is inline and rare state is boxed.
 async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Result<Answer, BoxError> {
     connection.begun.cancel();
     let answer = if *request.method() == Method::CONNECT {
@@ -280,7 +280,7 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resu
 // === impl Connection ===
 
 impl Connection {
-    /// Who the client is by its certificate, now.
+    /// Verifies the client certificate as of now.
     pub(crate) fn peer(&self, credentials: &Arc<Credentials>) -> Peer {
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(judged) = judged.as_ref()
@@ -300,7 +300,8 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// Every request moves this about three times, and every connection of HTTP/1 keeps room for it.
+    /// Limit for the size of the future: every request moves it about three times, and every HTTP/1 connection reserves
+    /// space for it.
     const MAX_ANSWERING: usize = 5 * 1024;
 
     fn size<A, B, F>(_: impl Fn(A, B) -> F) -> usize {

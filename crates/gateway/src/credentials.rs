@@ -1,4 +1,4 @@
-//! Keys, certificates and authorities, as their files stand, and what is judged by them.
+//! Keys, certificates and CAs from their current files, and decisions based on them.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use hyper::header::{HeaderName, HeaderValue};
 use landfall_cluster::User;
-use landfall_wire::{AskForCertificate, Calling, Files, Live, TlsError, calling, roots, serving};
+use landfall_net::{
+    CertificateFiles, ClientAuth, ClientTls, FileSnapshot, Reloading, ServerTlsOptions, TlsError, TlsPolicy,
+    client_verifier, server_config,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, ServerConfig};
 use sha2::{Digest as _, Sha256};
@@ -19,39 +21,39 @@ use crate::config::{Config, FrontProxy};
 use crate::identity;
 use crate::upstream::Pools;
 
-/// Offered by clients that want this gateway and no API server.
+/// ALPN protocol of clients that want this gateway and no API server.
 pub const OWN_PROTOCOL: &[u8] = b"landfall/1";
 const HTTP_2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
-/// Shorter tokens can be guessed.
+/// Minimum length of the gather token; shorter ones can be guessed.
 const MIN_TOKEN: usize = 16;
 
-/// Everything that comes from files, at one moment.
+/// The content of all credential files at one time.
 pub(crate) struct Credentials {
     pub(crate) server: Arc<ServerConfig>,
-    /// From when to when each certificate that is served is valid, in seconds of Unix time.
+    /// Validity period of each certificate that is served, in seconds of Unix time.
     served: Vec<RangeInclusive<i64>>,
     clients: Arc<dyn ClientCertVerifier>,
     front: Option<(FrontProxy, Arc<dyn ClientCertVerifier>)>,
-    /// The hash of the gather token: comparing hashes tells nothing by the time it takes.
+    /// The hash of the gather token: comparing hashes leaks nothing through timing.
     gather_token: Option<[u8; 32]>,
-    /// Connections made with these credentials; new credentials begin with none.
+    /// Connections made with these credentials; new credentials start with none.
     pub(crate) pools: Pools,
 }
 
-/// What a client's certificate is worth.
+/// Result of verifying a client's certificate.
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
-    /// It showed none.
+    /// The client presented no certificate.
     Nobody,
     Known(Arc<KnownPeer>),
-    /// It showed one of an authority that is not ours, one that is not valid now, or one that names nobody.
+    /// The certificate is from an unknown CA, not valid now, or contains no user name.
     Unknown {
         reason: String,
     },
-    /// It showed a front proxy's: it would speak for others.
+    /// The certificate of a front proxy, which would forward identities of other users.
     FrontProxy,
-    /// A valid one whose name cannot be forwarded unchanged.
+    /// A valid certificate whose user name cannot be forwarded unchanged.
     Unfit {
         reason: String,
     },
@@ -60,14 +62,14 @@ pub(crate) enum Peer {
 #[derive(Debug)]
 pub(crate) struct KnownPeer {
     pub(crate) user: User,
-    /// What makes an API server see this user; empty without front-proxy credentials.
+    /// Headers that forward this user to an API server; empty without front-proxy credentials.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// A front proxy's authority signed it too, so it may speak for nobody but itself here.
+    /// The front-proxy CA issued the certificate, too. The gateway then rejects identity headers of this client.
     pub(crate) could_speak_for_others: bool,
 }
 
-/// Loads everything and fails loudly when something does not fit together.
-pub(crate) fn load(config: &Config) -> Result<Arc<Live<Credentials>>, TlsError> {
+/// Loads all files and returns an error when they are inconsistent.
+pub(crate) fn load(config: &Config) -> Result<Arc<Reloading<Credentials>>, TlsError> {
     let mut paths: Vec<PathBuf> =
         config.serving.iter().flat_map(|pair| [pair.certificate.clone(), pair.key.clone()]).collect();
     paths.extend([config.client_authority.clone(), config.upstream.authority.clone()]);
@@ -76,23 +78,32 @@ pub(crate) fn load(config: &Config) -> Result<Arc<Live<Credentials>>, TlsError> 
     }
     paths.extend(config.gather_token.clone());
     let config = config.clone();
-    Live::load(paths, move |files| Credentials::build(&config, files))
+    Reloading::load(paths, move |files| Credentials::build(&config, files))
 }
 
 // === impl Credentials ===
 
 impl Credentials {
-    fn build(config: &Config, files: &Files) -> Result<Self, TlsError> {
-        let ask = Arc::new(AskForCertificate::default());
-        let server = serving(files, &config.serving, ask, &[HTTP_2, HTTP_1, OWN_PROTOCOL])?;
-        let authority = &config.upstream.authority;
-        let plain = calling(files, Calling { authority, certificate: None, protocols: &[] })?;
+    fn build(config: &Config, files: &FileSnapshot) -> Result<Self, TlsError> {
+        let server = server_config(
+            files,
+            &ServerTlsOptions {
+                certificates: &config.serving,
+                clients: ClientAuth::Request,
+                protocols: &[HTTP_2, HTTP_1, OWN_PROTOCOL],
+                policy: &TlsPolicy::default(),
+            },
+        )?;
+        let upstream = |certificate: Option<CertificateFiles>| {
+            let ca = Some(config.upstream.authority.clone());
+            ClientTls { ca, certificate, protocols: Vec::new() }.build(files)
+        };
+        let plain = upstream(None)?;
         let mut front = None;
         let mut fronted = None;
         if let Some(names) = &config.front_proxy {
-            let certificate = Some(&names.pair);
-            fronted = Some(calling(files, Calling { authority, certificate, protocols: &[] })?);
-            front = Some((names.clone(), verifier(files, &names.authority)?));
+            fronted = Some(upstream(Some(names.pair.clone()))?);
+            front = Some((names.clone(), client_verifier(files, &names.authority)?));
         }
         let gather_token = match &config.gather_token {
             None => None,
@@ -105,7 +116,7 @@ impl Credentials {
                 .iter()
                 .filter_map(|pair| lifetime(files.get(&pair.certificate).ok()?))
                 .collect(),
-            clients: verifier(files, &config.client_authority)?,
+            clients: client_verifier(files, &config.client_authority)?,
             front,
             gather_token,
             pools: Pools::new(
@@ -117,7 +128,7 @@ impl Credentials {
         })
     }
 
-    /// Judges a certificate chain as kube-apiserver would, now.
+    /// Verifies a certificate chain as of now, by the rules of kube-apiserver.
     pub(crate) fn judge(&self, chain: Option<&[CertificateDer<'static>]>) -> Peer {
         let Some((leaf, others)) = chain.and_then(<[_]>::split_first) else { return Peer::Nobody };
         let now = UnixTime::now();
@@ -142,7 +153,7 @@ impl Credentials {
         }
     }
 
-    /// Whether anybody who checks dates would speak to this gateway now.
+    /// Returns whether any served certificate is valid now, so that clients that check dates can connect.
     pub(crate) fn serves_a_valid_certificate(&self) -> bool {
         let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
         self.served.iter().any(|lifetime| lifetime.contains(&now))
@@ -153,20 +164,12 @@ impl Credentials {
     }
 }
 
-/// When the first certificate of a file is valid.
+/// Returns the validity period of the first certificate in a file.
 fn lifetime(pem: &[u8]) -> Option<RangeInclusive<i64>> {
     let leaf = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&leaf).ok()?;
     let validity = certificate.validity();
     Some(validity.not_before.timestamp()..=validity.not_after.timestamp())
-}
-
-fn verifier(files: &Files, path: &std::path::Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(files, path)?), provider)
-        .build()
-        .map_err(|_| TlsError::Authority { path: path.to_owned() })?;
-    Ok(verifier)
 }
 
 fn token(path: &std::path::Path, content: &[u8]) -> Result<[u8; 32], TlsError> {
@@ -182,7 +185,7 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// The same calling, by HTTP/1.1 and by HTTP/2.
+/// Returns the client configuration for HTTP/1.1 and for HTTP/2.
 fn both(config: &ClientConfig) -> [Arc<ClientConfig>; 2] {
     [HTTP_1, HTTP_2].map(|protocol| {
         let mut config = config.clone();

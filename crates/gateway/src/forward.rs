@@ -1,4 +1,4 @@
-//! Requests that are the API server's to answer. Nobody gains an identity here and nobody loses one.
+//! Requests forwarded to the API server. Forwarding neither grants nor removes an identity.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use crate::headers::{
 use crate::situation::Situation;
 use crate::upstream::{As, Unsent};
 
-/// Copied at once each way of an upgraded connection.
+/// Bytes copied per read in each direction of an upgraded connection.
 const UPGRADE_BUFFER: usize = 16 * 1024;
 
-/// Forwards a request with exactly the identity its client has.
+/// Forwards a request with exactly the identity of its client.
 pub(crate) async fn forward(connection: &Connection, mut request: Request<Incoming>) -> Answer {
     let gateway = &connection.gateway;
     let situation = gateway.outlook.now();
     if gateway.config.mode == Mode::Splice {
-        // This connection was taken when there was no API server; the next one is passed on untouched.
+        // This connection was terminated while there was no API server; the next one is spliced.
         return away("this connection ends here: connect again to reach the API server");
     }
     let credentials = gateway.credentials.get();
@@ -41,7 +41,7 @@ pub(crate) async fn forward(connection: &Connection, mut request: Request<Incomi
     if targets.is_empty() {
         return failure(StatusCode::SERVICE_UNAVAILABLE, "no API server answers yet");
     }
-    // Taken from the request before its headers are cleaned: both belong to this hop.
+    // Read before `clean_request` removes these headers: both belong to this hop.
     let upgrade =
         (request.version() != Version::HTTP_2 && asks_for_upgrade(request.headers())).then(|| Upgrade {
             protocol: request.headers().get(header::UPGRADE).cloned(),
@@ -65,7 +65,7 @@ pub(crate) async fn forward(connection: &Connection, mut request: Request<Incomi
     }
 }
 
-/// By which connection a request goes, or why it does not.
+/// Returns the identity of the upstream connection for a request, or rejects the request.
 fn decide(peer: &Peer, headers: &HeaderMap, gateway: &crate::Gateway) -> Result<As, Refusal> {
     let unauthorized = |reason: &str| {
         tracing::debug!(reason, "a client certificate is worth nothing");
@@ -79,7 +79,7 @@ fn decide(peer: &Peer, headers: &HeaderMap, gateway: &crate::Gateway) -> Result<
             Err(front_proxies_go_elsewhere())
         }
         Peer::Known(_) => Ok(As::FrontProxy),
-        // To kube-apiserver such a certificate is an error that only a token can heal.
+        // kube-apiserver rejects such a certificate unless the request also has a valid token.
         Peer::Unknown { .. } if carries_token(headers) => Ok(As::Plain),
         Peer::Unknown { reason } | Peer::Unfit { reason } => Err(unauthorized(reason)),
         Peer::FrontProxy => Err(front_proxies_go_elsewhere()),
@@ -93,7 +93,7 @@ fn front_proxies_go_elsewhere() -> Refusal {
     )
 }
 
-/// Sends the client away after this answer.
+/// Returns a failure and closes the connection, so that the client reconnects.
 fn away(message: &str) -> Answer {
     let mut answer = failure(StatusCode::SERVICE_UNAVAILABLE, message);
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -119,7 +119,7 @@ async fn plainly(
                 clean_answer(&mut parts.headers);
                 parts.extensions.clear();
                 parts.version = version;
-                // Only the local server leaves; its watches are ended in order before it does.
+                // Only the local server stops during a handover; its watches end normally before.
                 let end = (watches && *target == local).then(|| situation.retire.clone().cancelled_owned());
                 return Answer::from_parts(parts, Body::forwarded(incoming, end, Some(returning)));
             }
@@ -139,7 +139,7 @@ fn nobody_speaks() -> Answer {
     failure(StatusCode::SERVICE_UNAVAILABLE, "this gateway cannot speak for clients with certificates")
 }
 
-/// Whether the answer goes on until somebody ends it.
+/// Returns whether the response continues until client or server ends it.
 fn is_watch(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     request.method() == Method::GET
@@ -147,7 +147,7 @@ fn is_watch(request: &Request<Body>) -> bool {
             || request.uri().path().contains("/watch/"))
 }
 
-/// A request to speak something else on this connection, such as SPDY or WebSocket.
+/// A request to upgrade the connection to another protocol, such as SPDY or WebSocket.
 struct Upgrade {
     protocol: Option<HeaderValue>,
     client: OnUpgrade,
@@ -190,10 +190,11 @@ impl Upgrade {
                     let (mut parts, incoming) = answer.into_parts();
                     clean_answer(&mut parts.headers);
                     parts.extensions.clear();
-                    // The connection was for one request, and the client's one has said what it wanted to be.
+                    // The upstream connection served this request only, and the client's connection may be in an
+                    // unclear state after its upgrade request.
                     parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
                     tokio::spawn(async move {
-                        // Lives until the answer is read.
+                        // Keeps the connection open until the response is read.
                         let _ = sender.ready().await;
                     });
                     Answer::from_parts(parts, Body::forwarded(incoming, None, None))
@@ -207,14 +208,14 @@ impl Upgrade {
         failure(StatusCode::SERVICE_UNAVAILABLE, "no API server can be reached")
     }
 
-    /// Carries bytes both ways once both sides have switched, until either ends.
+    /// Copies bytes in both directions after both sides have upgraded, until either ends.
     fn join(self, connection: &Connection, server: OnUpgrade) {
-        let held = connection.gateway.metrics.upgrades.hold();
+        let held = connection.gateway.metrics.upgrades.guard();
         connection.gateway.drain.spawn(async move {
             let _held = held;
             let (Ok(client), Ok(server)) = tokio::join!(self.client, server) else { return };
             let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-            // How it ended is for the two ends to say.
+            // Both ends see for themselves how the connection ended.
             let _ = tokio::io::copy_bidirectional_with_sizes(
                 &mut client,
                 &mut server,

@@ -1,10 +1,10 @@
-//! Who a client is by its certificate, exactly as kube-apiserver reads it, and how that is told to kube-apiserver.
+//! The user of a client certificate, parsed exactly as in kube-apiserver, and the headers that forward it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use hyper::header::{HeaderName, HeaderValue};
 use landfall_cluster::User;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest as _, Sha256};
 use x509_parser::asn1_rs::Tag;
 use x509_parser::der_parser::oid;
@@ -13,11 +13,13 @@ use x509_parser::prelude::{AttributeTypeAndValue, FromDer as _, X509Certificate}
 use crate::config::FrontProxy;
 
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
-/// Kubernetes' own name for a user's uid in a certificate.
+/// Kubernetes' own OID for a user's UID in a certificate.
 const UID: x509_parser::der_parser::Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 const UID_HEADER: HeaderName = HeaderName::from_static("x-remote-uid");
+/// Characters allowed unescaped in the key part of a header name; kube-apiserver decodes the others.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
-/// Why a valid certificate names nobody that could be forwarded.
+/// Reason why a valid certificate's user cannot be forwarded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnfitError {
     #[error("the certificate cannot be read")]
@@ -26,11 +28,11 @@ pub(crate) enum UnfitError {
     Subject,
 }
 
-/// The user a verified certificate names; `None` when it names nobody.
+/// Returns the user of a verified certificate; `None` when it contains no user name.
 pub(crate) fn user(certificate: &[u8]) -> Result<Option<User>, UnfitError> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| UnfitError::Unreadable)?;
     let subject = parsed.subject();
-    // Of several names the last one counts, as in Go.
+    // As in Go, the last of several names counts.
     let mut name = None;
     for attribute in subject.iter_common_name() {
         name = Some(text(attribute)?);
@@ -41,22 +43,18 @@ pub(crate) fn user(certificate: &[u8]) -> Result<Option<User>, UnfitError> {
     for attribute in subject.iter_by_oid(&UID) {
         uid = Some(text(attribute)?);
     }
-    let mut digest = String::with_capacity(64);
-    for byte in Sha256::digest(certificate) {
-        // Writing to a string cannot fail.
-        let _ = write!(digest, "{byte:02x}");
-    }
+    let digest = hex::encode(Sha256::digest(certificate));
     Ok(Some(User {
         name,
         uid,
-        // Nobody is in a group without a name.
+        // An empty group name grants no membership.
         groups: groups?.into_iter().filter(|group| !group.is_empty()).collect(),
         extra: BTreeMap::from([(CREDENTIAL.to_owned(), vec![format!("X509SHA256={digest}")])]),
     }))
 }
 
-/// An attribute's text, if a header carries it to the letter. A reader of headers trims blanks at both ends, so a name
-/// that begins or ends with one would arrive as somebody else's.
+/// Returns the text of an attribute if a header can transport it unchanged. Receivers trim blanks at both ends of a
+/// header value, so that a name with such blanks would arrive as another user's.
 fn text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, UnfitError> {
     let value = attribute.attr_value();
     if !matches!(value.tag(), Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::NumericString) {
@@ -67,7 +65,7 @@ fn text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, UnfitError> {
     if carried { Ok(text.to_owned()) } else { Err(UnfitError::Subject) }
 }
 
-/// The headers that make kube-apiserver see this user.
+/// Returns the headers that forward this user to kube-apiserver.
 pub(crate) fn headers(user: &User, names: &FrontProxy) -> Result<Vec<(HeaderName, HeaderValue)>, UnfitError> {
     let mut headers = Vec::new();
     let mut add = |name: &str, value: &str| {
@@ -85,26 +83,13 @@ pub(crate) fn headers(user: &User, names: &FrontProxy) -> Result<Vec<(HeaderName
     let prefix = first(&names.extra_header_prefixes)?;
     for (key, values) in &user.extra {
         for value in values {
-            add(&format!("{prefix}{}", escaped(key)), value)?;
+            add(&format!("{prefix}{}", utf8_percent_encode(key, ESCAPED)), value)?;
         }
     }
     if let Some(uid) = &user.uid {
         add(UID_HEADER.as_str(), uid)?;
     }
     Ok(headers)
-}
-
-/// A key as it may stand in a header's name; kube-apiserver takes the escapes back.
-fn escaped(key: &str) -> String {
-    key.bytes().fold(String::new(), |mut text, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "%{byte:02X}");
-        }
-        text
-    })
 }
 
 #[cfg(test)]
@@ -135,7 +120,7 @@ mod tests {
             user.extra[CREDENTIAL][0].starts_with("X509SHA256=") && user.extra[CREDENTIAL][0].len() == 75
         );
         let names = FrontProxy {
-            pair: landfall_wire::Pair { certificate: "x".into(), key: "x".into() },
+            pair: landfall_net::CertificateFiles { certificate: "x".into(), key: "x".into() },
             authority: "x".into(),
             username_headers: vec!["X-Remote-User".to_owned()],
             group_headers: vec!["X-Remote-Group".to_owned()],

@@ -1,43 +1,43 @@
-//! Finds the files of the machine it runs on: which kind of control plane lives here, and where its credentials are.
+//! Detection of the host's control plane: its distribution and the paths of its credentials.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use landfall_wire::{Pair, every_address};
+use landfall_net::{CertificateFiles, every_address};
 
 use crate::config::{
     Collector, Config, ConfigError, FrontProxy, Mode, Patience, Readiness, Settings, Tunnel, Upstream,
 };
 
 const DEFAULT_PORT: u16 = 6444;
-/// k3s keeps its own API server behind 6444.
+/// k3s has its own API server behind 6444.
 const PORT_BESIDE_K3S: u16 = 6445;
 const API_PORT: u16 = 6443;
 const SSH_PORT: u16 = 22;
-/// Where nodes' agents serve reports and bundles.
+/// Port on which node agents serve reports and bundles.
 const AGENT_PORT: u16 = 8710;
-/// Every API server's certificate bears this name.
+/// The certificate of every API server contains this name.
 const API_NAME: &str = "kubernetes.default.svc";
 const DEFAULT_GATHER_TOKEN: &str = "etc/landfall/gather-token";
 const MAX_CONNECTIONS: usize = 20_000;
-/// More than any machine has processors.
+/// Upper limit above the processor count of any host.
 const MAX_THREADS: usize = 1024;
 const MAX_TUNNELS: usize = 16;
 
-/// A complete configuration, and what was chosen and why, one sentence each.
+/// A complete configuration, with one sentence of explanation for each detected value.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     pub config: Config,
     pub reasons: Vec<String>,
 }
 
-/// One kind of control plane and where it keeps things, below the root.
+/// The files of one distribution, below the root.
 struct Layout {
     name: &'static str,
-    /// The file that gives it away.
+    /// The file that identifies the distribution.
     sign: &'static str,
-    /// Certificates without their extension; the first is the default.
+    /// Paths of certificates without extension; the first is the default.
     serving: &'static [&'static str],
     client_authority: &'static str,
     front_proxy: &'static str,
@@ -92,7 +92,7 @@ const LAYOUTS: [Layout; 3] = [
     },
 ];
 
-/// Completes the settings from what the machine has. `program` is what a collector is started with.
+/// Completes the settings with values detected on the host. `program` is the binary that starts a collector.
 pub fn choose(settings: Settings, program: PathBuf) -> Result<Chosen, ConfigError> {
     settings.check()?;
     let root = settings.root.unwrap_or_else(|| PathBuf::from("/"));
@@ -113,10 +113,10 @@ pub fn choose(settings: Settings, program: PathBuf) -> Result<Chosen, ConfigErro
         })
     };
 
-    let mut serving: Vec<Pair> = settings
+    let mut serving: Vec<CertificateFiles> = settings
         .serving
         .into_iter()
-        .map(|pair| Pair { certificate: pair.certificate, key: pair.key })
+        .map(|pair| CertificateFiles { certificate: pair.certificate, key: pair.key })
         .collect();
     if serving.is_empty() {
         let bases = layout.map(|layout| layout.serving).unwrap_or_default();
@@ -140,7 +140,7 @@ pub fn choose(settings: Settings, program: PathBuf) -> Result<Chosen, ConfigErro
 
     let told = settings.front_proxy;
     let front_pair = match (told.certificate, told.key) {
-        (Some(certificate), Some(key)) => Some(Pair { certificate, key }),
+        (Some(certificate), Some(key)) => Some(CertificateFiles { certificate, key }),
         _ => layout.map(|layout| pair(&root, layout.front_proxy)),
     };
     let front_authority =
@@ -245,8 +245,8 @@ pub fn choose(settings: Settings, program: PathBuf) -> Result<Chosen, ConfigErro
     Ok(Chosen { config, reasons })
 }
 
-fn pair(root: &Path, base: &str) -> Pair {
-    Pair { certificate: root.join(format!("{base}.crt")), key: root.join(format!("{base}.key")) }
+fn pair(root: &Path, base: &str) -> CertificateFiles {
+    CertificateFiles { certificate: root.join(format!("{base}.crt")), key: root.join(format!("{base}.key")) }
 }
 
 fn processors() -> usize {
@@ -295,7 +295,7 @@ mod tests {
         let Chosen { config, reasons } = chosen(root.path()).unwrap();
         assert_eq!(config.mode, Mode::Splice);
         assert!(reasons.iter().any(|reason| reason.contains("splice")), "{reasons:?}");
-        // What was found is no certificate.
+        // The detected file contains no certificate.
         assert!(matches!(crate::check(&config), Err(crate::GatewayError::Credentials(_))));
         let told = Settings {
             root: Some(root.path().to_owned()),

@@ -1,6 +1,8 @@
-//! The API endpoint of a half-born cluster. Connections are classified once, by their first bytes: passed on untouched,
-//! or terminated with the API server's own certificates. `/bootstrap` is answered here, whatever state the API server is
-//! in; everything else is the API server's, with exactly the identity its client has.
+//! The API endpoint of a cluster while it bootstraps.
+//!
+//! The first bytes of a connection decide whether it is spliced unmodified or terminated with the API server's
+//! certificates. The gateway serves `/bootstrap` itself, whatever the state of the API server. It forwards all other
+//! requests with exactly the identity of their client.
 
 mod access;
 mod admin;
@@ -36,7 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use landfall_model::chain;
-use landfall_wire::{Drain, Lanes, Listener, Live, Pipes, TlsError};
+use landfall_net::{Drain, Lanes, Listener, Pipes, Reloading, TlsError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 
@@ -55,9 +57,9 @@ use crate::metrics::Metrics;
 use crate::review::Reviewer;
 use crate::situation::{Lookout, Outlook};
 
-/// Enough for `max_connections` of the default, with two sockets and a pipe each.
+/// Sufficient for the default `max_connections`, with two sockets and a pipe each.
 const DESCRIPTORS: u64 = 100_000;
-/// Who has asked for readiness within this is a load balancer that watches us.
+/// A readiness probe within this time shows that a load balancer watches this gateway.
 const WATCHED_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
@@ -76,10 +78,10 @@ pub enum GatewayError {
     Threads(#[source] io::Error),
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Gateway {
     pub(crate) config: Config,
-    pub(crate) credentials: Arc<Live<Credentials>>,
+    pub(crate) credentials: Arc<Reloading<Credentials>>,
     pub(crate) believed: Believed,
     pub(crate) outlook: Arc<Outlook>,
     pub(crate) reviewer: Arc<Reviewer>,
@@ -89,11 +91,11 @@ pub(crate) struct Gateway {
     pub(crate) drain: Drain,
     pub(crate) pipes: Pipes,
     leaving: AtomicBool,
-    /// When somebody last asked whether this gateway is ready.
+    /// Time of the last readiness probe.
     probed: Mutex<Option<Instant>>,
 }
 
-/// A gateway that listens.
+/// A gateway whose listeners are bound.
 #[expect(missing_debug_implementations, reason = "holds private keys")]
 pub struct Bound {
     gateway: Arc<Gateway>,
@@ -104,12 +106,12 @@ pub struct Bound {
     collector: Option<collector::Started>,
 }
 
-/// Whether certificates, keys and tokens are there and fit, as far as can be seen without listening.
+/// Checks certificates, keys and tokens without listening.
 pub fn check(config: &Config) -> Result<(), GatewayError> {
     credentials::load(config).map(drop).map_err(GatewayError::Credentials)
 }
 
-/// Loads everything and listens. Nothing listens before everything is valid.
+/// Loads all files, then binds the listeners: no port is open before everything is valid.
 pub fn bind(config: Config) -> Result<Bound, GatewayError> {
     let credentials = credentials::load(&config).map_err(GatewayError::Credentials)?;
     let audit = Audit::open(config.audit_log.clone()).map_err(|source| GatewayError::Audit {
@@ -158,7 +160,7 @@ impl Bound {
         self.listeners.iter().map(Listener::address).collect()
     }
 
-    /// Whether what was asked for can be done on this machine.
+    /// Checks whether this host supports the configured redirect rule.
     pub async fn check(&self) -> Result<(), GatewayError> {
         match self.gateway.config.redirect {
             Some(_) => redirect::check().await.map_err(GatewayError::Redirect),
@@ -166,7 +168,7 @@ impl Bound {
         }
     }
 
-    /// Serves until `stop`, then lets requests finish.
+    /// Serves until `stop` resolves, then drains requests.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         raise_descriptor_limit();
         let Self { gateway, listeners, admin, lookout, lanes, collector } = self;
@@ -197,7 +199,7 @@ impl Bound {
         stop.await;
         gateway.leaving.store(true, Ordering::Relaxed);
         if redirected.is_some() {
-            // From now on connections go past us; those that are here stay.
+            // New connections now bypass the gateway; open ones stay.
             redirect::clear().await;
         } else if gateway.is_watched() {
             let notice = gateway.config.patience.notice;
@@ -217,7 +219,8 @@ impl Bound {
     }
 }
 
-/// Takes as many descriptors as are allowed; root may allow itself what connections can need.
+/// Raises the descriptor limit to its maximum. As root, the process can raise that maximum to the number that
+/// connections may need.
 fn raise_descriptor_limit() {
     let allowed = getrlimit(Resource::Nofile).maximum;
     let wished = allowed.map(|allowed| allowed.max(DESCRIPTORS));
@@ -229,7 +232,7 @@ fn raise_descriptor_limit() {
     tracing::debug!("the limit of descriptors stays");
 }
 
-/// Accepts connections on one lane and serves each where the fewest are.
+/// Accepts connections on one lane and assigns each to the lane with the fewest.
 async fn accept(gateway: Arc<Gateway>, lanes: Arc<Lanes>, here: usize, mut listener: Listener) {
     loop {
         let (stream, peer) = listener.accept().await;
@@ -237,7 +240,7 @@ async fn accept(gateway: Arc<Gateway>, lanes: Arc<Lanes>, here: usize, mut liste
             gateway.refuse(peer, &TooMany);
             continue;
         }
-        let (held, shared) = (gateway.metrics.connections.hold(), Arc::clone(&gateway));
+        let (held, shared) = (gateway.metrics.connections.guard(), Arc::clone(&gateway));
         let lane = lanes.least(here);
         if lane == here {
             lanes.spawn(&gateway.drain, lane, async move {
@@ -246,7 +249,7 @@ async fn accept(gateway: Arc<Gateway>, lanes: Arc<Lanes>, here: usize, mut liste
             });
             continue;
         }
-        // This lane's runtime has to let go of it before another one can have it.
+        // A socket must leave the runtime of this lane before another one can register it.
         let stream = match stream.into_std() {
             Ok(stream) => stream,
             Err(error) => {
@@ -271,7 +274,7 @@ struct TooMany;
 // === impl Gateway ===
 
 impl Gateway {
-    /// Counts a connection that is not served.
+    /// Counts and logs a connection that is not served.
     pub(crate) fn refuse(&self, client: SocketAddr, reason: &dyn std::error::Error) {
         self.metrics.refused.add(1);
         tracing::debug!(%client, reason = %chain(reason), "refused");
@@ -281,7 +284,7 @@ impl Gateway {
         self.leaving.load(Ordering::Relaxed)
     }
 
-    /// Somebody wants to know whether new connections should come here.
+    /// Records a readiness probe.
     pub(crate) fn probed(&self) {
         *self.probed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }

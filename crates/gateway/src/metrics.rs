@@ -1,24 +1,11 @@
-//! Counters, and the page Prometheus reads.
+//! Counters, and the page that Prometheus scrapes.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::StatusCode;
+use landfall_net::metrics::{Counter, Gauge, MetricType, MetricsText};
 
 use crate::phase::Phase;
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-/// How many of something there are now.
-#[derive(Debug, Default)]
-pub(crate) struct Gauge(AtomicU64);
-
-/// Counts for as long as it lives.
-#[derive(Debug)]
-pub(crate) struct Held(Arc<Gauge>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
@@ -28,7 +15,7 @@ pub(crate) struct Metrics {
     pub(crate) ssh: Counter,
     pub(crate) refused: Counter,
     pub(crate) failed_handshakes: Counter,
-    /// By the first digit of the code.
+    /// By the first digit of the status code.
     answers: [Counter; 6],
     pub(crate) upgrades: Arc<Gauge>,
     pub(crate) tunnels: Arc<Gauge>,
@@ -38,50 +25,10 @@ pub(crate) struct Metrics {
     pub(crate) tunnelled_bytes: Counter,
 }
 
-/// What `/metrics` says when nothing has happened yet: all there is to be read.
+/// Returns the `/metrics` page before any event, with every metric.
 #[cfg(feature = "schema")]
 pub fn page_at_start() -> String {
     Metrics::default().page(Phase::NoApi)
-}
-
-// === impl Counter ===
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Gauge ===
-
-impl Gauge {
-    pub(crate) fn hold(self: &Arc<Self>) -> Held {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Held(Arc::clone(self))
-    }
-
-    /// The same, unless so many are held already.
-    pub(crate) fn hold_one_of(self: &Arc<Self>, most: u64) -> Option<Held> {
-        let more = |held: u64| (held < most).then_some(held + 1);
-        let held = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        held.is_ok().then(|| Held(Arc::clone(self)))
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Held ===
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 // === impl Metrics ===
@@ -94,48 +41,39 @@ impl Metrics {
     }
 
     pub(crate) fn page(&self, phase: Phase) -> String {
-        let mut page = String::new();
-        let mut write = |name: &str, kind: &str, help: &str, series: &[(String, u64)]| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                page,
-                "# HELP landfall_gateway_{name} {help}\n# TYPE landfall_gateway_{name} {kind}"
-            );
-            for (labels, value) in series {
-                let _ = writeln!(page, "landfall_gateway_{name}{labels} {value}");
-            }
-        };
-        let one = |value: u64| vec![(String::new(), value)];
-        let ways = [
-            ("spliced", &self.spliced),
-            ("terminated", &self.terminated),
-            ("ssh", &self.ssh),
-            ("refused", &self.refused),
-        ];
-        let ways: Vec<_> =
-            ways.iter().map(|(way, count)| (format!("{{way=\"{way}\"}}"), count.get())).collect();
-        let answers = self.answers.iter().enumerate().skip(1);
-        let answers: Vec<_> =
-            answers.map(|(digit, count)| (format!("{{code=\"{digit}xx\"}}"), count.get())).collect();
-        write("connections", "gauge", "Connections open now", &one(self.connections.get()));
-        write("connections_total", "counter", "Connections by what became of them", &ways);
-        write(
-            "failed_handshakes_total",
-            "counter",
-            "TLS handshakes that failed",
-            &one(self.failed_handshakes.get()),
+        let mut text = MetricsText::new("landfall_gateway_");
+        text.gauge("connections", "Number of open connections.", self.connections.get());
+        let help = "Total number of connections, by handling.";
+        text.family("connections_total", MetricType::Counter, help)
+            .value(&[("way", "spliced")], self.spliced.get())
+            .value(&[("way", "terminated")], self.terminated.get())
+            .value(&[("way", "ssh")], self.ssh.get())
+            .value(&[("way", "refused")], self.refused.get());
+        let help = "Total number of failed TLS handshakes.";
+        text.counter("failed_handshakes_total", help, &self.failed_handshakes);
+        let help = "Total number of responses, by class of their status code.";
+        let mut family = text.family("answers_total", MetricType::Counter, help);
+        for (digit, count) in self.answers.iter().enumerate().skip(1) {
+            family.value(&[("code", &format!("{digit}xx"))], count.get());
+        }
+        text.gauge("upgrades", "Number of open upgraded connections.", self.upgrades.get());
+        text.gauge("tunnels", "Number of open tunnels.", self.tunnels.get());
+        text.counter(
+            "tunnelled_bytes_total",
+            "Total number of bytes through tunnels.",
+            &self.tunnelled_bytes,
         );
-        write("answers_total", "counter", "Answers by the class of their code", &answers);
-        write("upgrades", "gauge", "Upgraded connections open now", &one(self.upgrades.get()));
-        write("tunnels", "gauge", "Tunnels open now", &one(self.tunnels.get()));
-        write("tunnelled_bytes_total", "counter", "Bytes through tunnels", &one(self.tunnelled_bytes.get()));
-        write("spliced_bytes_total", "counter", "Bytes spliced", &one(self.spliced_bytes.get()));
-        write("gathers_total", "counter", "Bundles begun", &one(self.gathers.get()));
-        write("denied_total", "counter", "Requests for own paths that were denied", &one(self.denied.get()));
-        // Every phase is there from the beginning, so that an alert on one of them is no question of whether it was ever seen.
-        let phases = Phase::ALL.map(|other| (format!("{{phase=\"{other}\"}}"), u64::from(other == phase)));
-        write("phase", "gauge", "1 for the phase of the control plane, 0 for the others", &phases);
-        page
+        text.counter("spliced_bytes_total", "Total number of bytes spliced.", &self.spliced_bytes);
+        text.counter("gathers_total", "Total number of bundles started.", &self.gathers);
+        let help = "Total number of requests for the gateway's own paths that were denied.";
+        text.counter("denied_total", help, &self.denied);
+        // All phases exist from the start: an alert on one must not depend on whether it was ever reached.
+        let help = "Whether the control plane is in this phase.";
+        let mut family = text.family("phase", MetricType::Gauge, help);
+        for other in Phase::ALL {
+            family.value(&[("phase", &other.to_string())], u64::from(other == phase));
+        }
+        text.finish()
     }
 }
 
@@ -149,7 +87,7 @@ mod tests {
         metrics.answered(StatusCode::OK);
         metrics.answered(StatusCode::NOT_FOUND);
         metrics.spliced.add(3);
-        let held = metrics.connections.hold();
+        let held = metrics.connections.guard();
         let page = metrics.page(Phase::Local);
         for line in [
             "landfall_gateway_connections 1",
@@ -163,15 +101,5 @@ mod tests {
         }
         drop(held);
         assert_eq!(metrics.connections.get(), 0);
-    }
-
-    #[test]
-    fn no_more_are_held_than_may_be() {
-        let gauge = Arc::new(Gauge::default());
-        let held: Vec<_> = (0..5).filter_map(|_| gauge.hold_one_of(2)).collect();
-        assert_eq!((held.len(), gauge.get()), (2, 2));
-        drop(held);
-        assert!(gauge.hold_one_of(2).is_some());
-        assert!(gauge.hold_one_of(0).is_none());
     }
 }

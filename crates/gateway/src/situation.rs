@@ -1,4 +1,4 @@
-//! What the gateway knows of the API servers around it, kept up to date by asking them.
+//! State of the known API servers, kept current by polling them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::{Method, Request, StatusCode};
 use landfall_cluster::Cluster;
 use landfall_model::chain;
-use landfall_wire::Live;
+use landfall_net::Reloading;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -21,42 +21,42 @@ use crate::upstream::As;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// Which nodes carry the control plane changes slowly.
+/// Polls between two queries for control plane nodes, which change rarely.
 const ASK_FOR_NODES_EVERY: u32 = 10;
-/// One answer is enough to use a server; three that fail in a row, to stop using it.
+/// One answer is enough to use a server; three consecutive failures end its use.
 const RISE: u32 = 1;
 const FALL: u32 = 3;
-/// How long watches on a server that is leaving go on before they are ended in order.
+/// Time for which watches on a stopping server continue before they end normally.
 const WATCH_GRACE: Duration = Duration::from_secs(5);
 /// More control plane nodes than any cluster has.
 const MAX_PERMANENT: usize = 32;
 
-/// What is known at one moment.
+/// The API servers at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Situation {
     pub(crate) phase: Phase,
     pub(crate) local: bool,
     /// Permanent API servers that answer.
     pub(crate) permanent: Vec<SocketAddr>,
-    /// A permanent one has answered at some time.
+    /// Whether a permanent API server has ever answered.
     pub(crate) seen_permanent: bool,
-    /// Nodes of the control plane, wherever they are known from.
+    /// Control plane nodes from the configuration and from the cluster.
     pub(crate) nodes: Vec<IpAddr>,
-    /// Cancelled when watches on the local server should end.
+    /// Canceled when watches on the local server should end.
     pub(crate) retire: CancellationToken,
 }
 
-/// The situation, for everybody who wants to know.
+/// The current situation, shared with all readers.
 #[derive(Debug)]
 pub(crate) struct Outlook {
     sender: watch::Sender<Arc<Situation>>,
     turn: AtomicUsize,
 }
 
-/// Looks at the API servers.
+/// Polls the API servers.
 pub(crate) struct Lookout {
     config: Config,
-    credentials: Arc<Live<Credentials>>,
+    credentials: Arc<Reloading<Credentials>>,
     reviewer: Arc<Reviewer>,
     outlook: Arc<Outlook>,
     phases: Phases,
@@ -83,21 +83,21 @@ impl Situation {
         }
     }
 
-    /// Whether requests can be served by any route.
+    /// Returns whether any API server can serve requests.
     pub(crate) fn has_route(&self) -> bool {
         self.local || !self.permanent.is_empty()
     }
 
-    /// What load balancers are told.
+    /// Returns the result of the readiness probe.
     pub(crate) fn is_ready(&self, policy: Readiness) -> bool {
         match policy {
-            // While no API server is known anywhere, nobody would be served better elsewhere.
+            // While no permanent API server is known, a load balancer has no better target.
             Readiness::Hold => self.has_route() || !self.seen_permanent,
             Readiness::Leave => self.local && self.phase != Phase::Handover,
         }
     }
 
-    /// Whether clients should look for another API server by themselves.
+    /// Returns whether clients should reconnect to another API server.
     pub(crate) fn sends_clients_away(&self, policy: Readiness) -> bool {
         policy == Readiness::Leave && matches!(self.phase, Phase::Handover | Phase::Permanent)
     }
@@ -118,7 +118,7 @@ impl Outlook {
         self.sender.subscribe()
     }
 
-    /// API servers to try, best first.
+    /// Returns the API servers to try, best first.
     pub(crate) fn targets(&self, situation: &Situation, local: SocketAddr) -> Vec<SocketAddr> {
         let mut targets = situation.permanent.clone();
         if !targets.is_empty() {
@@ -143,7 +143,7 @@ impl Outlook {
 impl Lookout {
     pub(crate) fn new(
         config: Config,
-        credentials: Arc<Live<Credentials>>,
+        credentials: Arc<Reloading<Credentials>>,
         reviewer: Arc<Reviewer>,
         outlook: Arc<Outlook>,
     ) -> Self {
@@ -166,7 +166,7 @@ impl Lookout {
         }
     }
 
-    /// Looks for ever.
+    /// Polls without end.
     pub(crate) async fn run(mut self) {
         loop {
             self.look().await;
@@ -201,7 +201,7 @@ impl Lookout {
         self.publish(finished);
     }
 
-    /// Asks the cluster, beside everything else, which nodes carry its control plane.
+    /// Queries the cluster for its control plane nodes, in the background.
     fn ask_for_nodes(&mut self) {
         if let Some(nodes) = self.found.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let port = self.config.upstream.local.port();
@@ -260,7 +260,7 @@ impl Lookout {
             && before.permanent == permanent
             && before.nodes == self.nodes;
         if !unchanged {
-            // Whoever looked before goes on with what it saw.
+            // Readers keep the situation that they hold.
             let _ = self.outlook.sender.send_replace(Arc::new(Situation {
                 phase,
                 local: seen.local,
@@ -273,7 +273,7 @@ impl Lookout {
     }
 }
 
-/// Whether an API server is ready. One that knows nobody without a name still answers.
+/// Returns whether an API server is ready. A 401 or 403 for the anonymous request counts as ready, too.
 pub(crate) async fn answers(credentials: &Credentials, target: SocketAddr) -> bool {
     let Some(pool) = credentials.pools.own(As::Plain) else { return false };
     let mut request = Request::new(Body::empty());
@@ -292,12 +292,12 @@ pub(crate) async fn answers(credentials: &Credentials, target: SocketAddr) -> bo
     }
 }
 
-/// Whether an address is this machine's: only those can be bound.
+/// Returns whether an address is local: only local addresses can be bound.
 fn is_own(address: IpAddr) -> bool {
     std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// Whether a connection is passed on untouched in this situation.
+/// Returns whether a connection is spliced in this situation.
 pub(crate) fn splices(mode: Mode, situation: &Situation) -> bool {
     mode == Mode::Splice && situation.has_route()
 }

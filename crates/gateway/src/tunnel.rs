@@ -1,4 +1,4 @@
-//! TCP through the gateway to nodes that are named nowhere else: SSH end to end, its keys staying where they are.
+//! TCP tunnels through the gateway to nodes without a public address, for end-to-end SSH whose keys stay on the client.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use hyper::header::{self, HeaderValue};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use landfall_wire::carry;
+use landfall_net::carry;
+use landfall_net::metrics::GaugeGuard;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
@@ -21,38 +22,37 @@ use crate::audit::Event;
 use crate::body::Body;
 use crate::connection::{Connection, dial};
 use crate::headers::asks_for_upgrade;
-use crate::metrics::Held;
 use crate::own::TUNNEL;
 use crate::websocket;
 
-/// A tunnel is for work, not for keeping.
+/// Maximum lifetime of a tunnel.
 const TOTAL_LIMIT: Duration = Duration::from_secs(12 * 3600);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 const BUFFER: usize = 16 * 1024;
 
-/// Where a tunnel leads.
+/// The destination of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Destination {
     host: String,
     port: u16,
 }
 
-/// A node that was reached for somebody who may.
+/// An authorized tunnel with a connection to its node.
 struct Opened {
     admitted: Admitted,
     node: TcpStream,
-    /// One of the tunnels that may be open, from before the node was dialled.
-    held: Held,
+    /// The slot of this tunnel, acquired before the node is dialed.
+    held: GaugeGuard,
 }
 
-/// How bytes stand on the client's side.
+/// Framing of the bytes on the client's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     None,
     WebSocket,
 }
 
-/// `CONNECT host:port`.
+/// Serves `CONNECT host:port`.
 pub(crate) async fn connect(connection: &Connection, mut request: Request<Incoming>) -> Answer {
     let Some(destination) =
         request.uri().authority().and_then(|authority| Destination::parse(authority.as_str()))
@@ -69,7 +69,7 @@ pub(crate) async fn connect(connection: &Connection, mut request: Request<Incomi
     }
 }
 
-/// `GET /bootstrap/tunnel?host=…&port=…` as a WebSocket whose binary messages are the bytes.
+/// Serves `GET /bootstrap/tunnel?host=…&port=…` as a WebSocket; the payload of binary messages is the byte stream.
 pub(crate) async fn websocket(connection: &Connection, mut request: Request<Incoming>) -> Answer {
     let destination = request.uri().query().and_then(Destination::of_query);
     let key = request
@@ -104,7 +104,7 @@ pub(crate) async fn websocket(connection: &Connection, mut request: Request<Inco
     answer
 }
 
-/// Raw SSH on the API port goes to one place, which asks for its own keys.
+/// Forwards raw SSH on the API port to one configured server, which authenticates the client.
 pub(crate) async fn ssh(
     gateway: &Gateway,
     mut client: TcpStream,
@@ -117,13 +117,13 @@ pub(crate) async fn ssh(
         return;
     }
     let event = Event::new(from, "SSH", &target.to_string());
-    // How it ended is for the two ends to say.
+    // Both ends see for themselves how the connection ended.
     if let Ok(carried) = carry(&gateway.pipes, &mut client, &mut server).await {
         gateway.audit.ended(&event, "ssh", carried.up, carried.down);
     }
 }
 
-/// Admits the client and reaches the node.
+/// Authorizes the client and connects to the node.
 async fn open(
     connection: &Connection,
     method: &str,
@@ -133,7 +133,7 @@ async fn open(
     let path = format!("{TUNNEL}?host={}&port={}", destination.host, destination.port);
     let admitted = admit(connection, method, &path, headers, Need::Path(TUNNEL)).await?;
     let gateway = &connection.gateway;
-    let Some(held) = gateway.metrics.tunnels.hold_one_of(gateway.config.tunnel.max_tunnels as u64) else {
+    let Some(held) = gateway.metrics.tunnels.try_guard(gateway.config.tunnel.max_tunnels as u64) else {
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many tunnels are open"));
     };
     let addresses = destination.resolve().await;
@@ -141,7 +141,7 @@ async fn open(
         return Err(Refusal::new(StatusCode::BAD_GATEWAY, "the node's name is not known here"));
     }
     let nodes = &gateway.outlook.now().nodes;
-    // The address is checked, not the name: a name may lead anywhere.
+    // The check applies to the address, because a name may resolve to any address.
     let allowed =
         addresses.iter().filter(|address| gateway.config.tunnel.allows(**address, destination.port, nodes));
     let mut tried = false;
@@ -160,7 +160,7 @@ async fn open(
     Err(Refusal::new(StatusCode::FORBIDDEN, reason))
 }
 
-/// Carries bytes once the client's side is a plain stream.
+/// Copies bytes once the client's side is a plain stream.
 fn join(
     connection: &Connection,
     opened: Opened,
@@ -187,7 +187,7 @@ fn join(
         };
         let (up, down) = match tokio::time::timeout(TOTAL_LIMIT, carrying).await {
             Ok(Ok(carried)) => carried,
-            // Broken or cut: how far it got is not known.
+            // The counts of a failed or interrupted tunnel are unknown.
             _ => (0, 0),
         };
         gateway.metrics.tunnelled_bytes.add(up + down);
@@ -208,7 +208,7 @@ impl Destination {
         Some(Self { host: host.to_owned(), port: port.parse().ok()? })
     }
 
-    /// From `host=…&port=…`; the port is SSH's unless told.
+    /// Parses `host=…&port=…`; the port defaults to SSH.
     fn of_query(query: &str) -> Option<Self> {
         let part = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
         let host =

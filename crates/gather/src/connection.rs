@@ -1,5 +1,5 @@
-//! One connection to whatever answers at the endpoint. A load balancer chooses per connection, so what was learnt on a
-//! connection is true for that connection only.
+//! A connection to any server behind the endpoint. A load balancer chooses a server per connection, so knowledge about
+//! a server is valid for that connection only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use landfall_model::chain;
-use landfall_wire::{ConnectProxy, ProxyPlace, ask_connect};
+use landfall_net::{ConnectProxy, ProxyPlace, ask_connect};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -20,16 +20,16 @@ use tokio_rustls::TlsConnector;
 use crate::proxy;
 use crate::{Access, Endpoint, Error, tls};
 
-/// TCP, the proxy's consent and the TLS handshake together.
+/// Timeout for TCP, the proxy's response and the TLS handshake together.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
-/// Until the head of an answer is there.
+/// Timeout for the head of a response.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// An error's text, or a small document.
+/// Maximum size of an error message or a small document.
 pub(crate) const MAX_SMALL_BODY: usize = 64 << 10;
 
-/// Makes connections to one endpoint.
+/// Opens connections to one endpoint.
 pub(crate) struct Dialer<'a> {
     endpoint: &'a Endpoint,
     access: &'a Access,
@@ -38,18 +38,18 @@ pub(crate) struct Dialer<'a> {
     server_name: ServerName<'static>,
 }
 
-/// Whom a connection is for, where both are behind one address.
+/// The intended server of a connection, where both share one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaks {
     Gateway,
     ApiServer,
 }
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub(crate) trait Wire: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Wire for T {}
 
-/// A connection that speaks HTTP/1.1.
+/// An HTTP/1.1 connection.
 pub(crate) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     endpoint: String,
@@ -68,7 +68,7 @@ impl<'a> Dialer<'a> {
         Ok(Self { endpoint, access, proxy, connector, server_name })
     }
 
-    /// A new connection, through the proxy where there is one.
+    /// Opens a new connection, through the proxy if there is one.
     pub(crate) async fn dial(&self) -> Result<Connection, Error> {
         let to = self.endpoint.authority();
         match tokio::time::timeout(CONNECT_LIMIT, self.dial_unlimited()).await {
@@ -86,7 +86,7 @@ impl<'a> Dialer<'a> {
         let connected = TcpStream::connect((host, port)).await;
         let mut stream =
             connected.map_err(|source| Error::Connect { to: format!("{host}:{port}"), source })?;
-        // Only speed is lost without it.
+        // A failure only reduces speed.
         let _ = stream.set_nodelay(true);
         if let Some(proxy) = &self.proxy {
             let asked = ask_connect(&mut stream, proxy.authorization.as_deref(), &to).await;
@@ -96,7 +96,7 @@ impl<'a> Dialer<'a> {
         self.speak(Box::new(stream)).await
     }
 
-    /// The same over a way that is there already.
+    /// Opens a connection over an existing stream.
     pub(crate) async fn over(&self, stream: impl Wire) -> Result<Connection, Error> {
         match tokio::time::timeout(CONNECT_LIMIT, self.speak(Box::new(stream))).await {
             Ok(connection) => connection,
@@ -104,7 +104,7 @@ impl<'a> Dialer<'a> {
         }
     }
 
-    /// In a box, so that what speaks TLS and HTTP is in the program once.
+    /// Boxed, so that the TLS and HTTP code is compiled once.
     async fn speak(&self, stream: Box<dyn Wire>) -> Result<Connection, Error> {
         let to = self.endpoint.authority();
         let stream = self.connector.connect(self.server_name.clone(), stream).await;
@@ -112,7 +112,7 @@ impl<'a> Dialer<'a> {
         let (sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|source| Error::Http { to: to.clone(), source })?;
-        // Ends with the connection; what went wrong is told to whoever waits for an answer.
+        // Ends with the connection; pending requests get its error.
         tokio::spawn(driver.with_upgrades());
         let authorization = match &self.access.token {
             None => None,
@@ -132,7 +132,7 @@ impl<'a> Dialer<'a> {
 // === impl Connection ===
 
 impl Connection {
-    /// Sends one request and waits for the head of its answer.
+    /// Sends one request and waits for the head of its response.
     pub(crate) async fn ask(
         &mut self,
         method: Method,
@@ -163,14 +163,14 @@ impl Connection {
     }
 }
 
-/// The body of a small answer; cut off where it is not small.
+/// Returns the body of a small response, or `None` above the limit.
 pub(crate) async fn small_body(response: Response<Incoming>) -> Option<Bytes> {
     let body = Limited::new(response.into_body(), MAX_SMALL_BODY);
     let whole = tokio::time::timeout(ANSWER_LIMIT, body.collect()).await.ok()?;
     Some(whole.ok()?.to_bytes())
 }
 
-/// What an error's body says, for people: the message of a `metav1.Status`, or its first line.
+/// Returns the message of an error response: that of a `metav1.Status`, or the first line of the body.
 pub(crate) async fn said(response: Response<Incoming>) -> (u16, String) {
     let status: StatusCode = response.status();
     let body = small_body(response).await.unwrap_or_default();

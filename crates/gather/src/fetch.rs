@@ -1,4 +1,4 @@
-//! Streams the bundle of the bootstrap machine into a file, and says how much of it is whole.
+//! Downloads the bundle of the bootstrap host to a file, and verifies which of its files are complete.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Seek as _, Write as _};
@@ -12,20 +12,24 @@ use hyper::header::{ACCEPT, ETAG, HeaderValue, IF_RANGE, RANGE};
 use hyper::{HeaderMap, Method, StatusCode};
 use landfall_evidence::bundle::{self, Verified, VerifyError};
 use landfall_model::chain;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::connection::said;
 use crate::{Access, Endpoint, Error, Found, Patience, find};
 
-/// A collecting machine says something at least this often; one source alone may take a minute.
+/// Timeout for the next data. A collecting host sends more often; a single source may take a minute.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(150);
 
-/// The largest bundle that is taken: a peer must not fill the disk for ever.
+/// Maximum size of a bundle: a peer must not fill the disk.
 const MAX_BUNDLE: u64 = 16 << 30;
 
-/// How often the rest of a cut bundle is asked for.
+/// Maximum number of attempts to resume a truncated bundle.
 const RETRIES: usize = 4;
 
-/// How the bootstrap machine is found again.
+/// Bytes that are escaped in the value of a query parameter.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
+/// Access to the bootstrap host, to find it again after an interruption.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Route<'a> {
@@ -34,29 +38,30 @@ pub struct Route<'a> {
     pub patience: Patience,
 }
 
-/// What is wanted of the bundle.
+/// Options of the requested bundle.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Only what is younger, as the gateway reads it: `2h`, `2026-01-02T03:04:05Z`.
+    /// Only newer lines, in the gateway's format: `2h`, `2026-01-02T03:04:05Z`.
     pub since: Option<String>,
     /// zstd instead of gzip.
     pub zstd: bool,
 }
 
-/// What came.
+/// Result of a download.
 #[derive(Debug)]
 pub struct Fetched {
     pub path: PathBuf,
     pub bytes: u64,
-    /// Which files are whole. A cut stream is still a bundle, as far as it goes.
+    /// The complete files. A truncated stream contains a valid bundle up to its end.
     pub verified: Verified,
-    /// Why the stream ended before its time.
+    /// Reason for the premature end of the stream.
     pub cut: Option<io::Error>,
 }
 
-/// Fetches the bundle, first on the connection that was found. When the stream is cut, the machine is looked for again and
-/// the rest is asked for, a few times. Under its final name there is never a partial bundle: that is kept beside it, as
-/// `NAME.partial`.
+/// Downloads the bundle, first on the given connection.
+///
+/// If the stream is truncated, this finds the host again and requests the rest, a few times. The final file name never
+/// contains a partial bundle, which remains as `NAME.partial`.
 pub async fn fetch(
     route: Route<'_>,
     mut found: Found,
@@ -71,7 +76,7 @@ pub async fn fetch(
         let Some(cut) = once(&mut found, wanted, &mut bundle, &mut arrival, progress).await? else {
             return arrival.finish(None);
         };
-        // What was cut once may go on; without a name for it there is nothing to go on with.
+        // A truncated stream can be resumed only if the server named the bundle.
         if retries_left == 0 || bundle.is_none() {
             return arrival.finish(Some(cut));
         }
@@ -87,7 +92,7 @@ pub async fn fetch(
     }
 }
 
-/// Asks once, for all or for the rest. Returns why the stream ended before its time.
+/// Requests the bundle or its rest once. Returns the reason for a premature end of the stream.
 async fn once(
     found: &mut Found,
     wanted: &Wanted,
@@ -102,18 +107,18 @@ async fn once(
         headers.insert(RANGE, range);
     }
     let target = match &wanted.since {
-        Some(since) => format!("/bootstrap?since={}", escaped(since)),
+        Some(since) => format!("/bootstrap?since={}", utf8_percent_encode(since, QUERY)),
         None => "/bootstrap".to_owned(),
     };
     let response = match found.connection.ask(Method::GET, &target, headers).await {
         Ok(response) => response,
-        // Something has come already and is worth keeping.
+        // The bytes received so far are kept.
         Err(error) if arrival.bytes > 0 => return Ok(Some(io::Error::other(error))),
         Err(error) => return Err(error),
     };
     match response.status() {
         StatusCode::PARTIAL_CONTENT => {}
-        // Another bundle, from its beginning.
+        // A different bundle, from its beginning.
         StatusCode::OK => arrival.restart()?,
         _ => {
             let (status, said) = said(response).await;
@@ -124,7 +129,7 @@ async fn once(
     take_all(response.into_body(), arrival, progress).await
 }
 
-/// Keeps a body as it comes. Returns why it ended before its time.
+/// Writes a body to the file as it arrives. Returns the reason for a premature end.
 pub(crate) async fn take_all(
     mut body: Incoming,
     arrival: &mut Arrival,
@@ -153,7 +158,7 @@ impl Wanted {
     }
 }
 
-/// A bundle on its way into a file.
+/// A bundle that is being written to a file.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     file: File,
@@ -168,20 +173,20 @@ impl Arrival {
     pub(crate) fn open(to: &Path) -> Result<Self, Error> {
         let partial = partial_name(to);
         let mut options = OpenOptions::new();
-        // Only for its owner: what is left after redaction is still nobody else's business.
+        // Accessible to its owner only: redacted logs are still confidential.
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial);
         let file = file.map_err(|source| Error::Write { path: partial.clone(), source })?;
         Ok(Self { file, partial, to: to.to_owned(), bytes: 0 })
     }
 
-    /// Forgets what came.
+    /// Discards the bytes received so far.
     fn restart(&mut self) -> Result<(), Error> {
         self.bytes = 0;
         let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
         emptied.map_err(|source| Error::Write { path: self.partial.clone(), source })
     }
 
-    /// Keeps what came; a reason to stop when it is too much.
+    /// Appends bytes; returns a reason to stop when the bundle exceeds its limit.
     pub(crate) fn take(&mut self, data: &[u8]) -> Result<Option<io::Error>, Error> {
         self.bytes += data.len() as u64;
         if self.bytes > MAX_BUNDLE {
@@ -214,7 +219,7 @@ fn verify(path: &Path) -> io::Result<Verified> {
     match bundle::verify(BufReader::new(File::open(path)?)) {
         Ok(verified) => Ok(verified),
         Err(VerifyError::Read { source }) => Err(source),
-        // Nothing of it can be used: as good as cut before its first file.
+        // The bundle is unusable: the same as truncated before its first file.
         Err(VerifyError::Packing | VerifyError::TooLarge { .. }) => {
             Ok(Verified { cut: true, ..Verified::default() })
         }
@@ -225,17 +230,4 @@ fn partial_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");
     name.into()
-}
-
-/// For a query's value.
-fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out += &format!("%{byte:02X}");
-        }
-    }
-    out
 }

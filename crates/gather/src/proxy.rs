@@ -1,12 +1,12 @@
-//! Which proxy the environment wants between here and a host: `HTTPS_PROXY` and `NO_PROXY` as curl and Go read them.
+//! The proxy of the environment for a host: `HTTPS_PROXY` and `NO_PROXY` with the rules of curl and Go.
 
 use std::net::IpAddr;
 
-use landfall_wire::{ConnectProxy, ProxyPlace};
+use landfall_net::{ConnectProxy, ProxyPlace};
 
 use crate::Error;
 
-/// The proxy for this host, by what was asked for explicitly, else by the environment.
+/// Returns the proxy for this host: the explicit one, or that of the environment.
 pub(crate) fn choose(
     explicit: Option<&str>,
     host: &str,
@@ -25,7 +25,8 @@ pub(crate) fn choose(
     parse(&proxy).map(Some)
 }
 
-/// Loopback is never proxied. An entry is `*`, a name with everything below it, an address, or a network.
+/// Returns whether a host needs no proxy. Loopback is never proxied. An entry is `*`, a name including its subdomains,
+/// an address, or a network.
 fn is_exempt(list: &str, host: &str) -> bool {
     let address: Option<IpAddr> = host.parse().ok();
     if host == "localhost" || address.is_some_and(|address| address.is_loopback()) {

@@ -1,4 +1,4 @@
-//! Bundles: taken in as a stream, verified, kept by digest, and read line by line.
+//! Bundles: received as a stream, verified, stored by digest and read line by line.
 
 use std::cell::Cell;
 use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom, Write as _};
@@ -16,34 +16,34 @@ use tempfile::NamedTempFile;
 use crate::name::NodeName;
 use crate::objects::{ObjectError, Objects};
 
-/// What all files of a bundle may be together, unpacked: far more than collectors put in.
+/// Maximum decompressed size of all files of a bundle; far above the limits of the collectors.
 pub(crate) const MAX_UNPACKED: u64 = 8 << 30;
-/// What has to come of a bundle in every minute of its way, some 35 kbit/s: its place is for one who sends.
+/// Minimum number of bytes per minute, about 35 kbit/s, so that a slow sender does not occupy an upload slot.
 pub(crate) const LEAST: usize = 256 << 10;
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-/// How long one may be looked through while somebody waits, and others for their turn.
+/// Time limit for reading one bundle while a client waits and other requests are queued.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Lines longer than this are cut: a page must stay a page.
+/// Maximum length of a displayed line, in bytes; longer lines are truncated to bound the size of a page.
 const MAX_LINE: usize = 4096;
-/// Lines on one page.
+/// Maximum number of lines on one page.
 pub(crate) const MAX_LINES: u32 = 2000;
-/// How often it is looked at whether there is room for more.
+/// Number of received bytes between checks of the free disk space.
 const LOOK_EVERY: u64 = 1 << 20;
-/// What bundles leave free for reports and everybody else: a twentieth of the disk, or this where that is less.
+/// Disk space that bundles leave free for other uses: one twentieth of the disk, at most this many bytes.
 const FREE: u64 = 1 << 30;
-/// Files listed of one bundle.
+/// Maximum number of listed files per bundle.
 const MAX_FILES: usize = 20_000;
-/// What an answer about one bundle may hold of its texts; a page of long lines has as much.
+/// Maximum text size of a response about one bundle; equals a page of long lines.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// What may be sent, packed.
+/// Limits on uploaded bundles, compressed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BundleLimits {
     pub packed: u64,
 }
 
-/// What looking through one bundle may cost, all its files together: each may be packed once more, and a small bundle can hold
-/// thousands that unpack to gigabytes.
+/// Budget for reading all files of one bundle. Files may be compressed again, and a small bundle can contain
+/// thousands that decompress to gigabytes.
 #[derive(Debug)]
 pub(crate) struct Effort {
     left: Cell<u64>,
@@ -51,13 +51,13 @@ pub(crate) struct Effort {
     spent: Cell<bool>,
 }
 
-/// What is read and unpacked within an [`Effort`].
+/// A reader that stops when its [`Effort`] is spent.
 struct Within<'e, R> {
     reader: R,
     effort: &'e Effort,
 }
 
-/// A bundle that has arrived and is not looked into yet.
+/// A received bundle that is not verified yet.
 #[derive(Debug)]
 pub(crate) struct Received {
     draft: NamedTempFile,
@@ -65,7 +65,7 @@ pub(crate) struct Received {
     bytes: u64,
 }
 
-/// A bundle that is what it says it is.
+/// A verified bundle.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub digest: String,
@@ -81,9 +81,9 @@ pub(crate) struct Taken {
 pub(crate) struct LogFile {
     pub path: String,
     pub bytes: u64,
-    /// What it was read from on the machine.
+    /// The source of the file on the machine.
     pub source: String,
-    /// Bytes a limit left out.
+    /// Number of bytes omitted by a limit.
     pub truncated: u64,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct LogFile {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct LogLine {
     pub path: String,
-    /// Counted from 1.
+    /// Line number, starting at 1.
     pub line: u64,
     pub text: String,
 }
@@ -103,19 +103,19 @@ pub(crate) struct LogLine {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct LogPage {
     pub lines: Vec<LogLine>,
-    /// There are more after these.
+    /// Whether more lines follow.
     pub more: bool,
 }
 
-/// Which lines are wanted.
+/// Selection of lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogQuery {
-    /// All files when there is none.
+    /// `None` selects all files.
     pub path: Option<String>,
-    /// The first line, counted from 1.
+    /// The first line, starting at 1.
     pub from: u64,
     pub count: u32,
-    /// Only lines that hold this, without regard to the case of letters.
+    /// Case-insensitive substring of the selected lines.
     pub search: String,
 }
 
@@ -151,7 +151,8 @@ pub(crate) enum BundleError {
     Stopped,
 }
 
-/// Writes a bundle to the disk as it comes, under no name yet. So much of a disk of a given size is left free.
+/// Writes a bundle to an unnamed draft file as it arrives. `free` maps the size of a disk to the bytes to leave
+/// free.
 pub(crate) async fn receive<E: std::error::Error + Send + Sync + 'static>(
     objects: &Objects,
     announced: Option<&str>,
@@ -169,16 +170,16 @@ pub(crate) async fn receive<E: std::error::Error + Send + Sync + 'static>(
         if bytes > limits.packed {
             return Err(BundleError::TooLarge { limit: limits.packed });
         }
-        // Others are sent at the same time.
+        // Checked again as the bundle grows: other bundles arrive concurrently.
         let part = bytes / LOOK_EVERY;
         if looked.replace(part) != Some(part) && !objects.leaves(free).map_err(BundleError::Objects)? {
             return Err(BundleError::NoRoom);
         }
         hasher.update(&chunk);
-        // Chunks are small and go to the page cache; a thread for each would cost more than the write.
+        // Chunks are small and go to the page cache; a blocking task per chunk would cost more than the write.
         draft.write_all(&chunk).map_err(BundleError::Write)?;
     }
-    let digest: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex::encode(hasher.finalize());
     if announced.is_some_and(|announced| announced != digest) {
         return Err(BundleError::Digest);
     }
@@ -201,7 +202,8 @@ fn verify(file: &mut std::fs::File, node: &NodeName) -> Result<(u64, bool), Bund
     if verified.whole.is_empty() {
         return Err(BundleError::Empty);
     }
-    // A bundle that was cut has no manifest and does not say whose it is: its sender, who may speak for the node, does.
+    // A truncated bundle has no manifest that names its node. The authenticated sender, which may report for the
+    // node, then determines it.
     if let Some(manifest) = &verified.manifest
         && manifest.node.hostname != node.as_str()
     {
@@ -211,12 +213,12 @@ fn verify(file: &mut std::fs::File, node: &NodeName) -> Result<(u64, bool), Bund
     Ok((verified.whole.len() as u64, verified.cut))
 }
 
-/// What is left free on a disk of this many bytes.
+/// Returns the bytes to leave free on a disk of this size.
 pub(crate) fn left_free(disk: u64) -> u64 {
     FREE.min(disk / 20)
 }
 
-/// The files of a kept bundle. Blocking.
+/// Lists the files of a stored bundle. Blocking.
 pub(crate) fn files(reader: impl Read) -> Result<Vec<LogFile>, BundleError> {
     let mut files = Vec::new();
     let mut answer = 0;
@@ -235,7 +237,7 @@ pub(crate) fn files(reader: impl Read) -> Result<Vec<LogFile>, BundleError> {
     if effort.is_spent() { Err(BundleError::Long) } else { Ok(files) }
 }
 
-/// Lines of a kept bundle. Blocking.
+/// Returns lines of a stored bundle. Blocking.
 pub(crate) fn lines(reader: impl Read, query: &LogQuery, effort: &Effort) -> Result<LogPage, BundleError> {
     let count = query.count.clamp(1, MAX_LINES) as usize;
     let search = query.search.to_lowercase();
@@ -270,7 +272,7 @@ pub(crate) fn lines(reader: impl Read, query: &LogQuery, effort: &Effort) -> Res
     Ok(page)
 }
 
-/// A file of a bundle, which may be packed once more: the journal of all units is.
+/// Returns a reader for a file of a bundle, which may be compressed again, such as the journal of all units.
 pub(crate) fn unpacked<'c>(
     content: &'c mut dyn Read,
     effort: &'c Effort,
@@ -282,7 +284,7 @@ pub(crate) fn unpacked<'c>(
     Ok(BufReader::new(Within { reader: content, effort }))
 }
 
-/// One line without its end, cut where it is too long; the rest of a long line is skipped.
+/// Reads one line without its line end. Truncates long lines and skips their rest.
 pub(crate) fn next_line(reader: &mut impl io::BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     if reader.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)? == 0 {
@@ -309,11 +311,11 @@ fn skip_line(reader: &mut impl io::BufRead) -> io::Result<()> {
     }
 }
 
-/// What is done with a file: given are its path, its record and its content.
+/// Callback for a file, with its path, its record and its content.
 pub(crate) type Visit<'a> =
     dyn FnMut(&str, &bundle::Record, &mut dyn Read) -> io::Result<ControlFlow<()>> + 'a;
 
-/// Ends early when the effort is spent.
+/// Visits the files of a bundle; stops when the effort is spent.
 pub(crate) fn walk(reader: impl Read, effort: &Effort, visit: &mut Visit<'_>) -> Result<(), BundleError> {
     bundle::walk(Within { reader, effort }, MAX_UNPACKED, &mut |_, record, content| match record {
         Some(record) => visit(&record.item.path, &record, content),
@@ -368,7 +370,7 @@ mod tests {
 
     use super::*;
 
-    /// A bundle of this many files, each of which unpacks to a megabyte of empty lines.
+    /// A bundle of `count` files, each of which decompresses to 1 MiB of empty lines.
     fn bombs(count: usize) -> Vec<u8> {
         packed(count, &vec![b'\n'; 1 << 20])
     }
@@ -416,14 +418,14 @@ mod tests {
         let refused = lines(bundle.as_slice(), &query("nowhere"), &effort);
         assert!(matches!(refused, Err(BundleError::Long)), "{refused:?}");
         assert_eq!(effort.left.get(), 0, "not more, and not less");
-        // What was found until then is told.
+        // The lines found so far are returned.
         let found = lines(bundle.as_slice(), &LogQuery { count: MAX_LINES, ..query("") }, &enough).unwrap();
         assert!(found.more && found.lines.len() == MAX_LINES as usize);
     }
 
     #[test]
     fn answers_have_a_bound() {
-        // Each byte that is no text is told as three.
+        // Each byte that is not valid UTF-8 becomes three bytes in the response.
         let line = [vec![0xff; MAX_LINE - 1], vec![b'\n']].concat();
         let bundle = packed(1, &line.repeat(MAX_LINES as usize));
         let query = LogQuery { count: MAX_LINES, ..query("") };

@@ -1,4 +1,4 @@
-//! Asking a hub, for `landfall status` and `landfall hub forget`: one request, one answer, both bounded.
+//! Client of a hub for `landfall status` and `landfall hub forget`: one request and one response, both bounded.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,11 +10,10 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use landfall_fetch::machine_authorities;
 use landfall_model::Secret;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, ClientConfig, RootCertStore};
+use landfall_net::{CertificateFiles, ClientTls, TlsError};
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -22,14 +21,14 @@ use tokio_util::either::Either;
 
 use crate::access::is_loopback_name;
 
-/// How long a hub may take to answer.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A page of a thousand nodes is below a megabyte.
+/// Maximum size of a response; a page of 1,000 nodes is below 1 MB.
 const MAX_ANSWER: usize = 32 << 20;
-/// What is told of a refusal.
+/// Maximum length of the reported reason of a rejection.
 const MAX_DETAIL: usize = 2000;
 
-/// A hub, and how to reach it.
+/// Client of a hub at one address.
 #[expect(missing_debug_implementations, reason = "holds a token")]
 pub struct Client {
     encrypted: bool,
@@ -37,7 +36,7 @@ pub struct Client {
     port: u16,
     authority: Option<PathBuf>,
     token: Option<Secret<String>>,
-    /// With its key.
+    /// The client certificate and its key.
     certificate: Option<(PathBuf, PathBuf)>,
 }
 
@@ -47,10 +46,8 @@ pub enum ClientError {
     Address(String),
     #[error("a token is not sent to `{0}` in the clear: `https://HOST[:PORT]`, or this machine")]
     Clear(String),
-    #[error("cannot read the certificate authority `{}`", path.display())]
-    Authority { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("cannot come with the certificate `{}`", path.display())]
-    Certificate { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("cannot use the TLS files")]
+    Tls(#[source] TlsError),
     #[error("cannot reach the hub at {host}:{port}")]
     Reach { host: String, port: u16, source: io::Error },
     #[error("the hub at {host}:{port} does not speak HTTP")]
@@ -88,18 +85,18 @@ impl Client {
         Ok(Self { encrypted, host, port, authority, token, certificate: None })
     }
 
-    /// Comes with a certificate and its key, PEM. Nobody is shown one without TLS.
+    /// Sets the client certificate and its key (PEM). It is only used with TLS.
     #[must_use]
     pub fn with_certificate(self, certificate: Option<(PathBuf, PathBuf)>) -> Self {
         Self { certificate, ..self }
     }
 
-    /// The body of a good answer to a GET of this path.
+    /// Returns the body of a successful GET of this path.
     pub async fn get(&self, path: &str) -> Result<Bytes, ClientError> {
         self.in_time(Method::GET, path).await
     }
 
-    /// Has what is at this path forgotten.
+    /// Sends a DELETE of this path.
     pub async fn delete(&self, path: &str) -> Result<(), ClientError> {
         self.in_time(Method::DELETE, path).await.map(drop)
     }
@@ -122,7 +119,7 @@ impl Client {
         self.converse(Either::Right(Box::new(stream)), method, path).await
     }
 
-    /// Over a stream of either kind: what speaks HTTP is in the program once.
+    /// Generic over a boxed stream, so that the HTTP code is compiled once.
     async fn converse(
         &self,
         stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
@@ -131,7 +128,7 @@ impl Client {
     ) -> Result<Bytes, ClientError> {
         let broken = |source| self.broken(source);
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // It ends with the sender; what it has to say, the sender says too.
+        // The task ends with the sender, which returns its errors.
         tokio::spawn(connection);
         let host = format!("{}:{}", self.host, self.port);
         let mut request = Request::builder().method(method).uri(path).header("host", host);
@@ -162,35 +159,13 @@ impl Client {
     }
 
     fn tls(&self) -> Result<ClientConfig, ClientError> {
-        let roots = match &self.authority {
-            None => machine_authorities(),
-            Some(path) => {
-                let failed = |source| ClientError::Authority { path: path.clone(), source };
-                let pem = std::fs::read(path).map_err(|source| failed(Box::new(source)))?;
-                let mut roots = RootCertStore::empty();
-                for certificate in CertificateDer::pem_slice_iter(&pem) {
-                    let certificate = certificate.map_err(|source| failed(Box::new(source)))?;
-                    roots.add(certificate).map_err(|source| failed(Box::new(source)))?;
-                }
-                if roots.is_empty() {
-                    return Err(failed("there is no certificate in it".into()));
-                }
-                roots
-            }
-        };
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.map_err(|source| ClientError::Answer(Box::new(source)))?;
-        let config = config.with_root_certificates(roots);
-        let Some((path, key)) = &self.certificate else { return Ok(config.with_no_client_auth()) };
-        let failed = |path: &PathBuf, source| ClientError::Certificate { path: path.clone(), source };
-        let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-        let chain = chain.map_err(|source| failed(path, Box::new(source)))?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(|source| failed(key, Box::new(source)))?;
-        config.with_client_auth_cert(chain, key).map_err(|source| failed(path, Box::new(source)))
+        let certificate = self.certificate.clone();
+        let certificate = certificate.map(|(certificate, key)| CertificateFiles { certificate, key });
+        let tls = ClientTls { ca: self.authority.clone(), certificate, protocols: Vec::new() };
+        tls.read().map_err(ClientError::Tls)
     }
 
-    /// With TLS 1.3 a client learns with the first answer that its certificate is not taken.
+    /// Converts an HTTP error. With TLS 1.3 a rejected client certificate is only reported with the first response.
     fn broken(&self, source: hyper::Error) -> ClientError {
         let (host, port) = (self.host.clone(), self.port);
         let cause = std::error::Error::source(&source).and_then(|cause| cause.downcast_ref::<io::Error>());

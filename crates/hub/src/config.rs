@@ -1,10 +1,11 @@
-//! What a hub is told, checked before anything is opened.
+//! The hub's configuration, validated before any resource is opened.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use landfall_nats::InvalidServer;
+use landfall_net::ServerTlsFiles;
 
 use crate::access::Proxy;
 use crate::pull::{MAX_AGENTS, MAX_CLUSTERS, Pull};
@@ -14,27 +15,18 @@ use crate::objects::{BucketPlace, BucketPlaceError};
 use crate::store::{PostgresPlace, PostgresPlaceError};
 use crate::take::Take;
 
-/// Where reports are kept.
+/// Location of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
     Sqlite(PathBuf),
     Postgres(PostgresPlace),
 }
 
-/// Where bundles are kept.
+/// Location of the bundles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectPlace {
     Folder(PathBuf),
     Bucket(BucketPlace),
-}
-
-/// The files of TLS; read again when they change.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-    /// Clients whose certificates are issued by these are known by them.
-    pub client_authority: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -42,22 +34,22 @@ pub struct Config {
     pub listen: SocketAddr,
     pub store: StorePlace,
     pub objects: ObjectPlace,
-    pub tls: Option<TlsFiles>,
-    /// The file with the key that seals tokens.
+    pub tls: Option<ServerTlsFiles>,
+    /// File with the key that signs tokens.
     pub token_key: Option<PathBuf>,
     pub proxy: Option<Proxy>,
-    /// How long reports and turns are kept.
+    /// Retention of reports and verdict changes.
     pub keep: Duration,
-    /// How long bundles are kept.
+    /// Retention of bundles.
     pub keep_bundles: Duration,
-    /// The largest bundle, packed.
+    /// Maximum compressed size of a bundle.
     pub max_bundle: u64,
-    /// Gateways and tunnels whose health is shown, and the authority of their certificates.
+    /// Monitored gateways and tunnels; `watch_authority` is the CA of their certificates.
     pub watch: Vec<WatchedRole>,
     pub watch_authority: Option<PathBuf>,
-    /// Agents that are asked for their reports.
+    /// Agents to poll.
     pub pull: Option<Pull>,
-    /// Where reports are looked for that agents left elsewhere.
+    /// Sources from which the hub ingests reports.
     pub take: Take,
 }
 
@@ -88,7 +80,7 @@ pub enum ConfigError {
     #[error("`{0}` is no cluster to ask: `[NAME=]KUBECONFIG`")]
     PullCluster(String),
     #[error("the proxy to agents cannot be used")]
-    PullProxy(#[source] landfall_wire::InvalidProxy),
+    PullProxy(#[source] landfall_net::InvalidProxy),
     #[error("two clusters to ask are called `{0}`")]
     SameCluster(String),
     #[error("{MAX_CLUSTERS} clusters can be asked at most")]
@@ -130,13 +122,13 @@ impl ObjectPlace {
 // === impl Config ===
 
 impl Config {
-    /// Beyond loopback there is no hub without TLS and without knowing who asks.
+    /// Validates the configuration. Outside of loopback, TLS and authentication of callers are required.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.watch.len() > MAX_ROLES {
             return Err(ConfigError::TooManyRoles);
         }
         self.pull.as_ref().map_or(Ok(()), Pull::validate)?;
-        let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
+        let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         let knows_callers = certificates || self.token_key.is_some() || self.proxy.is_some();
         let loopback = self.listen.ip().to_canonical().is_loopback();
         if loopback || (self.tls.is_some() && knows_callers) {
@@ -149,6 +141,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use landfall_net::CertificateFiles;
+
     use super::*;
 
     fn config(listen: &str) -> Config {
@@ -173,10 +167,9 @@ mod tests {
     fn beyond_loopback_tls_and_a_credential_are_demanded() {
         assert!(config("127.0.0.1:1").validate().is_ok() && config("[::1]:1").validate().is_ok());
         let tls = |authority: Option<&str>| {
-            Some(TlsFiles {
-                certificate: "c".into(),
-                key: "k".into(),
-                client_authority: authority.map(Into::into),
+            Some(ServerTlsFiles {
+                certificate: CertificateFiles { certificate: "c".into(), key: "k".into() },
+                client_ca: authority.map(Into::into),
             })
         };
         for listen in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1"] {

@@ -1,4 +1,4 @@
-//! What the hub does, free of HTTP: every method is one thing a caller may ask for.
+//! The hub's operations, independent of HTTP.
 
 mod batch;
 mod bundles;
@@ -15,10 +15,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use jiff::Timestamp;
 use landfall_diagnose::{CauseEntry, RuleSet};
+use landfall_fetch::objects::Bucket;
 use landfall_model::Cause;
 use landfall_model::envelope::ReportId;
 use landfall_model::report::{Report, State};
-use landfall_objects::Bucket;
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore};
 
@@ -45,10 +45,10 @@ pub(crate) use self::search::Found;
 use self::shares::Shares;
 use self::uploads::Uploads;
 
-/// The longest a token may live.
+/// Maximum validity of a token.
 const MAX_TOKEN_DAYS: u32 = 365;
 
-/// Everything a running hub is made of.
+/// State of a running hub.
 pub(crate) struct Hub {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) objects: Objects,
@@ -63,20 +63,20 @@ pub(crate) struct Hub {
     pub(crate) passing_on: Semaphore,
     pub(crate) consoles: Arc<Semaphore>,
     uploads: Uploads,
-    /// What bundles leave free on a disk of this many bytes.
+    /// Bytes that bundles leave free on a disk of this size.
     left_free: fn(u64) -> u64,
-    /// There was too little room for a bundle.
+    /// Whether the last bundle was rejected for lack of disk space.
     is_crowded: AtomicBool,
     machines: machine::Remembered,
-    /// Told when something waits to be removed.
+    /// Notified when orphaned objects are to be removed.
     pub(crate) loosened: Notify,
     pub(crate) enrolments: Enrolments,
-    /// The bucket agents put reports into, where the hub was told of one.
+    /// The bucket into which agents put reports, if configured.
     pub(crate) bucket: OnceLock<Bucket>,
     pub(crate) counters: Counters,
 }
 
-/// The acknowledgement of a report: it is on the disk.
+/// Acknowledgement of a durably stored report.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -85,7 +85,7 @@ pub(crate) struct Receipt {
     pub outcome: Outcome,
 }
 
-/// A node with the report it shows.
+/// A node with its displayed report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -96,18 +96,18 @@ pub(crate) struct NodeView {
     pub bundles: Vec<BundleRecord>,
 }
 
-/// A cause, the nodes it holds, and how that came.
+/// A cause, its nodes, and their number over time.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct CauseTrend {
     pub since: String,
-    /// The length of a step in seconds.
+    /// Length of a step in seconds.
     pub step: u32,
     pub points: Vec<TrendPoint>,
 }
 
-/// A new token, shown this once.
+/// A new token; it cannot be retrieved again.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -156,7 +156,7 @@ impl Hub {
         })
     }
 
-    /// Takes one report in.
+    /// Stores one report.
     pub(crate) async fn report(
         &self,
         caller: &Caller,
@@ -165,31 +165,31 @@ impl Hub {
     ) -> Result<Receipt, Problem> {
         let begun = Instant::now();
         let admitted = |body: Bytes| self.admit(caller, &unpack(packing, &body, receive::MAX_REPORT)?);
-        // The body is gone before the disk is waited for: many wait at once.
+        // The body is dropped before the wait for the disk, because many requests wait concurrently.
         let arrival = admitted(body).inspect_err(|_| self.counters.count(None))?;
         let id = arrival.id;
         let outcome = self.store.accept(vec![arrival]).await?.pop();
         let outcome = outcome.ok_or_else(|| Problem::new(500, "Defect", "the store gave no answer"))?;
         self.counters.count(outcome.as_ref().ok().copied());
         let receipt = Receipt { id, outcome: outcome? };
-        self.counters.accepts.add(begun.elapsed());
+        self.counters.accepts.observe(begun.elapsed());
         Ok(receipt)
     }
 
-    /// Reads a report and asks whether its sender may say so.
+    /// Parses a report and authorizes its sender.
     fn admit(&self, caller: &Caller, body: &[u8]) -> Result<Arrival, Problem> {
         let mut arrival = receive::report(body, Timestamp::now())?;
         arrival.standing = self.standing(caller, &arrival.node)?;
         Ok(arrival)
     }
 
-    /// Takes in what an agent said when it was asked, and tells which node it was about.
+    /// Stores a polled report and returns its node.
     pub(crate) async fn pulled(&self, speaker: Speaker<'_>, body: &[u8]) -> Result<NodeName, Problem> {
         let admitted = || -> Result<Arrival, Problem> {
             let mut arrival = receive::report(body, Timestamp::now())?;
             let known = match speaker {
                 Speaker::Itself(names) => names,
-                // Others could have written it: only the node's own key tells.
+                // The polled agent could have written this report; only the node's own key proves the node.
                 Speaker::Neighbour(name) => {
                     arrival.standing = self.standing_of_others(Way::Neighbours);
                     std::slice::from_ref(name)
@@ -211,7 +211,7 @@ impl Hub {
         Ok(node)
     }
 
-    /// Whether a node failed and nothing has come of its logs since.
+    /// Returns whether a node failed and has not sent a bundle since.
     pub(crate) async fn wants_bundle(&self, name: &NodeName) -> bool {
         let Ok(Some(node)) = self.store.node(name.clone()).await else { return false };
         if !matches!(node.line.state, State::Failed | State::Hung) {
@@ -221,7 +221,7 @@ impl Hub {
         bundles.is_ok_and(|bundles| bundles.iter().all(|bundle| bundle.received < node.line.since))
     }
 
-    /// Nodes by name, those after the given one.
+    /// Returns nodes by name, starting after the given one.
     pub(crate) async fn nodes(
         &self,
         caller: &Caller,
@@ -232,12 +232,13 @@ impl Hub {
         Ok(self.store.nodes(after, limit).await?)
     }
 
-    /// The fleet, groups named.
+    /// Returns the fleet with a title for every group.
     pub(crate) async fn fleet(&self, caller: &Caller, query: FleetQuery) -> Result<Fleet, Problem> {
         caller.may(Wish::See)?;
         let mut fleet = self.store.fleet(query).await?;
         for group in &mut fleet.groups {
-            // Titles name this node's own names and addresses; where they differ, the catalogue says what is common.
+            // Node titles contain node-specific names and addresses. If they differ, the group gets the catalog's
+            // title.
             if group.title.is_empty() {
                 let entry = group.cause.as_ref().and_then(|cause| self.catalogue.get(cause));
                 group.title = match (entry, &group.cause) {
@@ -270,7 +271,7 @@ impl Hub {
         Ok(self.store.history(name.clone(), before, limit).await?)
     }
 
-    /// A report of the past.
+    /// Returns an earlier report.
     pub(crate) async fn past_report(
         &self,
         caller: &Caller,
@@ -293,14 +294,14 @@ impl Hub {
         Ok(CauseTrend { since: since.to_string(), step, points })
     }
 
-    /// Has a node forgotten with everything it ever said: for machines that are gone, and for those made anew under the
-    /// same name with another key.
+    /// Deletes a node with all its reports and bundles. Used for decommissioned machines, and for reinstalled ones
+    /// that have the same name and another key.
     pub(crate) async fn forget(&self, caller: &Caller, name: &NodeName) -> Result<(), Problem> {
         caller.may(Wish::Operate)?;
         if !self.store.forget(name.clone()).await? {
             return Err(Problem::not_found(&format!("node `{name}`")));
         }
-        // What it takes to remove its bundles is not for the caller to wait for.
+        // The caller does not wait for the removal of the bundles.
         self.loosened.notify_one();
         Ok(())
     }
@@ -333,7 +334,7 @@ impl std::fmt::Debug for Hub {
 }
 
 fn parse(report: &str) -> Result<Report, Problem> {
-    receive::written(report).map_err(|error| unreadable(&error))
+    serde_json::from_str(report).map_err(|error| unreadable(&error))
 }
 
 fn unreadable(error: &serde_json::Error) -> Problem {

@@ -1,19 +1,17 @@
-//! The hub: reports and bundles in, the fleet on one page out.
+//! The hub receives reports and bundles and shows the fleet on one page.
 //!
-//! [`Server`] runs one. Inside, [`Hub`](hub::Hub) does what callers ask for, free of HTTP; [`store`] remembers; `http` is
-//! the thin layer of routes and pages in front. `docs/guides/hub.md` tells how to run it, `docs/reference/hub.openapi.json`
-//! how to talk to it.
+//! [`Server`] runs a hub. `hub::Hub` implements its operations independent of HTTP, [`store`] is its database, and
+//! `http` contains the routes and pages. See `docs/guides/hub.md` for operation and
+//! `docs/reference/hub.openapi.json` for the API.
 
 mod access;
 mod bundles;
 mod client;
 mod config;
-mod converse;
 mod counters;
 mod enrol;
 mod http;
 mod hub;
-mod lingering;
 mod machine;
 mod name;
 mod objects;
@@ -27,7 +25,6 @@ mod receive;
 mod roles;
 mod server;
 mod take;
-mod tls;
 mod token;
 mod unpack;
 
@@ -35,10 +32,11 @@ pub mod store;
 
 pub use access::{InvalidNetwork, Network, Proxy};
 pub use client::{Client, ClientError};
-pub use config::{Config, ConfigError, ObjectPlace, StorePlace, TlsFiles};
+pub use config::{Config, ConfigError, ObjectPlace, StorePlace};
 #[cfg(feature = "schema")]
 pub use http::metrics::page_at_start as metrics_at_start;
-pub use landfall_wire::ConnectProxy;
+pub use landfall_net::ConnectProxy;
+pub use landfall_net::{CertificateFiles, ServerTlsFiles, TlsError};
 pub use name::{InvalidNodeName, NodeName};
 pub use objects::{BucketPlace, BucketPlaceError, ObjectError};
 #[cfg(feature = "schema")]
@@ -47,5 +45,4 @@ pub use pull::{Bundles, Neighbours, Pull, PullProxy, PulledAgent, PulledCluster}
 pub use roles::WatchedRole;
 pub use server::{HubError, Server};
 pub use take::{Afterwards, CloudEvent, EventError, Take, TakeNats, TakeObjects};
-pub use tls::TlsError;
 pub use token::{Holder, TokenError, TokenKey};

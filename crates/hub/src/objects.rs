@@ -1,4 +1,4 @@
-//! Bundles, named by what they hold: files in a folder, or objects in a bucket.
+//! Storage for bundles by digest: files in a directory, or objects in a bucket.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -10,24 +10,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use landfall_fetch::objects::{Bucket, Credentials, InvalidLocation, Location, ObjectsError, Source};
 use landfall_fetch::{Algorithm, Digest};
-use landfall_objects::{Bucket, InvalidLocation, Location, ObjectsError, Source};
 use tempfile::{NamedTempFile, TempDir};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Where unfinished files lie; emptied at every start.
+/// Directory of unfinished files; emptied at every start.
 const UNFINISHED: &str = "unfinished";
 const KIND: &str = "application/gzip";
-/// Copies of what lies in a bucket, on our disk at once, for as long as somebody reads them; and how long one waits for it.
+/// Maximum number of concurrent local copies of bucket objects that are being read.
 const MAX_COPIES: usize = 4;
+/// Maximum time in the queue for such a copy.
 const COPY_PATIENCE: Duration = Duration::from_secs(30);
-/// Folders, by the first two digits of what is in them.
+/// Number of directories; objects are grouped by the first two hexadecimal digits of their digest.
 pub(crate) const FOLDERS: u16 = 256;
-/// Objects looked at in one folder: two and a half million in all, which is as many as 160 000 nodes may keep. Beyond that some
-/// are not looked at until others are gone.
+/// Maximum number of listed objects per directory: 2.5 million in total, as many as 160,000 nodes may store. Further
+/// objects are not listed until others are removed.
 const MAX_LISTED: usize = 10_000;
 
-/// Things by the SHA-256 of their content.
+/// Files by the SHA-256 digest of their content.
 #[derive(Clone, Debug)]
 pub(crate) struct Objects {
     kept: Kept,
@@ -36,22 +37,22 @@ pub(crate) struct Objects {
 #[derive(Clone)]
 enum Kept {
     Folder(PathBuf),
-    /// With a folder for drafts that is this process's own and goes away with it.
+    /// With this process's own directory for drafts, which is removed at exit.
     Bucket(Arc<Bucket>, Arc<TempDir>, Arc<Semaphore>),
 }
 
-/// An object that is read; a copy of it takes a place until then.
+/// An object open for reading. A local copy of a bucket object occupies a slot until it is closed.
 #[derive(Debug)]
 pub(crate) struct Opened {
     file: File,
     place: Option<OwnedSemaphorePermit>,
 }
 
-/// A bucket, as it is named on the command line. Holds no secret.
+/// A bucket as named on the command line. Contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketPlace {
     location: Location,
-    credentials: PathBuf,
+    credentials: Credentials,
     authority: Option<PathBuf>,
 }
 
@@ -62,8 +63,15 @@ pub enum BucketPlaceError {
          `az://bundles/hub?account=fleet&credentials-file=/etc/landfall/azure`"
     )]
     Location(#[source] InvalidLocation),
-    #[error("it does not say who the hub is to the object store: add `credentials-file=FILE`")]
+    #[error(
+        "it does not say who the hub is to the object store: add `credentials-file=FILE`, or `identity=cloud` where the \
+         cloud has given this workload or machine an identity"
+    )]
     NoCredentials,
+    #[error(
+        "it says twice who the hub is to the object store: `credentials-file` and `identity` exclude each other"
+    )]
+    Twice,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,20 +96,24 @@ pub enum ObjectError {
 // === impl BucketPlace ===
 
 impl BucketPlace {
-    /// Takes our own words out of the query; the rest says where the bucket is.
+    /// Removes landfall's own parameters from the query; the rest locates the bucket.
     pub fn parse(text: &str) -> Result<Self, BucketPlaceError> {
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
-        let (mut credentials, mut authority, mut others) = (None, None, Vec::new());
+        let (mut file, mut cloud, mut authority, mut others) = (None, None, None, Vec::new());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
-                Some(("credentials-file", path)) => credentials = Some(PathBuf::from(path)),
+                Some(("credentials-file", path)) => file = Some(PathBuf::from(path)),
+                Some(("identity", "cloud")) => cloud = Some(Credentials::Cloud),
                 Some(("ca-file", path)) => authority = Some(PathBuf::from(path)),
                 _ => others.push(pair),
             }
         }
         let place = if others.is_empty() { base.to_owned() } else { format!("{base}?{}", others.join("&")) };
         let location = Location::from_str(&place).map_err(BucketPlaceError::Location)?;
-        let credentials = credentials.ok_or(BucketPlaceError::NoCredentials)?;
+        let credentials = match (file, cloud) {
+            (Some(_), Some(_)) => return Err(BucketPlaceError::Twice),
+            (file, cloud) => file.map(Credentials::File).or(cloud).ok_or(BucketPlaceError::NoCredentials)?,
+        };
         Ok(Self { location, credentials, authority })
     }
 
@@ -133,13 +145,14 @@ impl Objects {
         Ok(Self { kept: Kept::Bucket(Arc::new(bucket), Arc::new(drafts), copies) })
     }
 
-    /// A file to write into; it goes away unless it is kept.
+    /// Creates a draft file, which is removed unless it is stored.
     pub(crate) fn draft(&self) -> Result<NamedTempFile, ObjectError> {
         let folder = self.drafts();
         NamedTempFile::new_in(&folder).map_err(failed("make a file in", &folder))
     }
 
-    /// Whether what is to be left free on the disk, by its size, still is. What is in a bucket takes no room here for long.
+    /// Returns whether the disk still has the required free space, which depends on its size. Always true for a
+    /// bucket, whose objects are on the local disk only briefly.
     pub(crate) fn leaves(&self, free: fn(u64) -> u64) -> Result<bool, ObjectError> {
         let Kept::Folder(root) = &self.kept else { return Ok(true) };
         let found =
@@ -148,7 +161,7 @@ impl Objects {
         Ok(bytes(found.f_bavail) >= free(bytes(found.f_blocks)))
     }
 
-    /// Where lies what is not whole yet, or was fetched to be read.
+    /// Returns the directory of unfinished files and of fetched copies.
     fn drafts(&self) -> PathBuf {
         match &self.kept {
             Kept::Folder(root) => root.join(UNFINISHED),
@@ -156,7 +169,7 @@ impl Objects {
         }
     }
 
-    /// Keeps a file under its digest, for good: on the disk, or in the object store.
+    /// Stores a file durably under its digest, on the disk or in the object store.
     pub(crate) async fn keep(&self, draft: NamedTempFile, digest: &str) -> Result<(), ObjectError> {
         match &self.kept {
             Kept::Folder(root) => {
@@ -176,7 +189,7 @@ impl Objects {
         }
     }
 
-    /// The file, open for reading; from a bucket it is fetched first and looked at whether it is the one.
+    /// Opens the file for reading. A bucket object is fetched first, and its digest is verified.
     pub(crate) async fn read(&self, digest: &str, bytes: u64) -> Result<Opened, ObjectError> {
         match &self.kept {
             Kept::Folder(root) => {
@@ -192,7 +205,7 @@ impl Objects {
                 match found.map_err(ObjectError::Bucket)? {
                     None => Err(ObjectError::Gone(digest.to_owned())),
                     Some((hash, _)) if hash.hex() != digest => Err(ObjectError::Changed(digest.to_owned())),
-                    // The name goes away here, the content with whoever reads it.
+                    // The path is removed here; the content exists until the reader closes the file.
                     Some(_) => {
                         let file = File::open(draft.path()).map_err(failed("open", draft.path()))?;
                         Ok(Opened { file, place: Some(place) })
@@ -202,7 +215,7 @@ impl Objects {
         }
     }
 
-    /// What is gone already is success.
+    /// Removes an object; succeeds if it does not exist.
     pub(crate) async fn remove(&self, digest: &str) -> Result<(), ObjectError> {
         match &self.kept {
             Kept::Folder(root) => {
@@ -218,7 +231,7 @@ impl Objects {
         }
     }
 
-    /// What is in one of the [`FOLDERS`] and was put there before a moment.
+    /// Returns the objects in one of the [`FOLDERS`] that were stored before a given time.
     pub(crate) async fn older_than(
         &self,
         folder: u16,
@@ -266,13 +279,13 @@ impl fmt::Debug for Kept {
     }
 }
 
-/// Digests come from the store or from our own hashing, so they are hexadecimal; a folder by their first two digits keeps
-/// folders short.
+/// Returns the path of an object. Digests come from the store or from the hub's own hashing, so they are
+/// hexadecimal. Grouping them by their first two digits limits the size of a directory.
 fn key(digest: &str) -> String {
     format!("{}/{digest}", digest.get(..2).unwrap_or("00"))
 }
 
-/// Whether it is a name that [`key`] gives, so that nothing of others is touched.
+/// Returns whether [`key`] can produce this name, so that foreign files are left untouched.
 fn is_digest(name: &str, folder: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     name.len() == 64 && name.starts_with(folder) && name.bytes().all(plain)
@@ -288,7 +301,7 @@ fn old_files(folder: &Path, before: Timestamp) -> Result<Vec<String>, ObjectErro
     let mut names = Vec::new();
     for entry in entries.take(MAX_LISTED) {
         let entry = entry.map_err(failed("list", folder))?;
-        // What cannot be looked at is left alone.
+        // Files without readable metadata are skipped.
         let modified = entry.metadata().and_then(|found| found.modified()).ok();
         let is_old =
             modified.and_then(|time| Timestamp::try_from(time).ok()).is_some_and(|time| time < before);
@@ -325,14 +338,14 @@ mod tests {
 
     use super::*;
 
-    /// What every place for bundles promises.
+    /// Tests that every kind of storage must pass.
     async fn contract(objects: &Objects) {
         let content = b"the content of a bundle".repeat(10_000);
-        let digest: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hex::encode(Sha256::digest(&content));
         let bytes = content.len() as u64;
         assert!(objects.read(&digest, bytes).await.is_err());
         objects.remove(&digest).await.unwrap();
-        // Twice: who lost the answer sends it again.
+        // Twice: a client that lost the response sends the bundle again.
         for _ in 0..2 {
             let mut draft = objects.draft().unwrap();
             draft.write_all(&content).unwrap();
@@ -373,7 +386,7 @@ mod tests {
             let place = BucketPlace::parse(&format!("{}&{files}", store.location("hub"))).unwrap();
             let objects = Objects::bucket(&place).unwrap();
             contract(&objects).await;
-            // Whoever can write to the bucket cannot put words into a bundle.
+            // A writer of the bucket cannot change the content of a bundle.
             let digest = "ab".repeat(32);
             let mut draft = objects.draft().unwrap();
             draft.write_all(b"something else").unwrap();
@@ -389,8 +402,12 @@ mod tests {
     fn a_bucket_is_named_with_its_credentials() {
         assert!(BucketPlace::parse("s3://bundles/hub?credentials-file=/x&region=eu-west-1").is_ok());
         assert!(BucketPlace::parse("az://bundles/hub?account=fleet&credentials-file=/x").is_ok());
+        assert!(BucketPlace::parse("gs://bundles/hub?identity=cloud&ca-file=/x").is_ok());
         for bad in [
             "s3://bundles/hub",
+            "s3://bundles/hub?identity=nobody",
+            "s3://bundles/hub?identity=nobody&credentials-file=/x",
+            "s3://bundles/hub?identity=cloud&credentials-file=/x",
             "s3://B?credentials-file=/x",
             "az://bundles?credentials-file=/x",
             "ftp://bundles?credentials-file=/x",

@@ -1,4 +1,4 @@
-//! From the bytes of a request to a report that may be stored.
+//! Validation of received reports.
 
 use jiff::Timestamp;
 use landfall_model::envelope::{FORMAT, ReportId, Signature, signed_bytes};
@@ -11,18 +11,19 @@ use sha2::{Digest as _, Sha256};
 use crate::name::{InvalidNodeName, NodeName};
 use crate::store::{Arrival, Standing};
 
-/// One report, unpacked. The engine's own are below 100 KiB; the rest is room for what rules will quote one day.
+/// Maximum decompressed size of a report. Reports of this version are below 100 KiB; the rest is a reserve for
+/// future rules.
 pub(crate) const MAX_REPORT: usize = 1 << 20;
-/// A title is one line on a board.
+/// Maximum length of a title, which is one line of the fleet view.
 const MAX_TITLE: usize = 1024;
-/// Identifiers of machines and boots, names of systems and components.
+/// Maximum length of IDs of machines and boots, and of names of systems and components.
 const MAX_NAME: usize = 256;
-/// Words kept for search of one report; what lies beyond is still in the report itself.
+/// Maximum length of the searchable text of a report; the stored report is not truncated.
 const MAX_WORDS: usize = 32 << 10;
-/// Counts stay exact in JSON readers that know only double precision.
+/// Maximum count that JSON readers with double precision represent exactly.
 const MAX_COUNT: u64 = 1 << 53;
 
-/// Why a body is no report. Its sender is to blame, and sending it again cannot help.
+/// Reasons why a body is not a report. All are errors of the sender; retrying does not help.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
     #[error("it is not a report in its envelope")]
@@ -41,7 +42,7 @@ pub(crate) enum ReportError {
     Signature,
 }
 
-/// The envelope with the report left as it is written, so that fields this version does not know are kept.
+/// The envelope with the unparsed report, so that fields unknown to this version are preserved.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Incoming<'a> {
@@ -54,25 +55,19 @@ struct Incoming<'a> {
     time: Timestamp,
     #[serde(borrow)]
     report: &'a RawValue,
-    /// Left as it is written too, so that it can be cut out.
+    /// Unparsed, so that it can be cut out of the body.
     #[serde(borrow, default)]
     signature: Option<&'a RawValue>,
 }
 
-/// A report as it is written. From bytes, as everybody else reads reports: a reader of text would be a second one of each type
-/// in the program.
-pub(crate) fn written(text: &str) -> serde_json::Result<Report> {
-    serde_json::from_slice(text.as_bytes())
-}
-
-/// Reads one report. Whether its sender may say so is another question, and whoever asks it changes its standing.
+/// Parses and validates one report. The caller authorizes the sender and sets `standing`.
 pub(crate) fn report(body: &[u8], received: Timestamp) -> Result<Arrival, ReportError> {
     let incoming: Incoming<'_> = serde_json::from_slice(body).map_err(ReportError::Json)?;
     if incoming.format != FORMAT {
         return Err(ReportError::Format { what: "envelope", found: incoming.format, known: FORMAT });
     }
     let text = incoming.report.get();
-    let report = written(text).map_err(ReportError::Json)?;
+    let report: Report = serde_json::from_str(text).map_err(ReportError::Json)?;
     if report.format != report::FORMAT {
         return Err(ReportError::Format { what: "report", found: report.format, known: report::FORMAT });
     }
@@ -118,13 +113,16 @@ fn bounded(node: &NodeIdentity, report: &Report) -> Result<(), ReportError> {
     if report.verdict.title.len() > MAX_TITLE { Err(ReportError::TooLong { what: "title" }) } else { Ok(()) }
 }
 
-/// Whose signature it is, if it is good.
+/// Verifies the signature and returns its key.
 fn check_signature(body: &[u8], written: &RawValue) -> Result<Vec<u8>, ReportError> {
     let signature: Signature = serde_json::from_str(written.get()).map_err(ReportError::Json)?;
-    let key = hexadecimal(&signature.key).filter(|key| key.len() == 32).ok_or(ReportError::SignatureForm)?;
-    let value =
-        hexadecimal(&signature.value).filter(|value| value.len() == 64).ok_or(ReportError::SignatureForm)?;
-    // What an agent sends is spelled as it was signed; to spell it anew costs as much as all the rest of reading it.
+    let key =
+        hex::decode(&signature.key).ok().filter(|key| key.len() == 32).ok_or(ReportError::SignatureForm)?;
+    let value = hex::decode(&signature.value)
+        .ok()
+        .filter(|value| value.len() == 64)
+        .ok_or(ReportError::SignatureForm)?;
+    // Agents send canonical JSON. Converting it again would take as long as the rest of the validation.
     let as_sent = without_signature(body, written);
     if as_sent.is_some_and(|message| landfall_pki::verify_signature(&key, &message, &value)) {
         return Ok(key);
@@ -133,22 +131,16 @@ fn check_signature(body: &[u8], written: &RawValue) -> Result<Vec<u8>, ReportErr
     if landfall_pki::verify_signature(&key, &message, &value) { Ok(key) } else { Err(ReportError::Signature) }
 }
 
-/// The envelope's bytes without its member `signature`, when that is written plainly.
+/// Returns the envelope's bytes without its member `signature`, if the member is written without extra blanks.
 fn without_signature(body: &[u8], written: &RawValue) -> Option<Vec<u8>> {
     const NAME: &[u8] = b",\"signature\":";
-    // The value is a part of the body, not a copy.
+    // The value is a slice of the body, not a copy.
     let start = written.get().as_ptr().addr().checked_sub(body.as_ptr().addr())?;
     let (before, after) = (body.get(..start)?, body.get(start + written.get().len()..)?);
     Some([before.strip_suffix(NAME)?, after].concat())
 }
 
-fn hexadecimal(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
-}
-
-/// What a person would search for: the verdict, and the lines that prove it.
+/// Returns the searchable text: the verdict and its evidence.
 pub(crate) fn words(report: &Report) -> String {
     let mut text = report.verdict.title.clone();
     for finding in &report.findings {
@@ -174,7 +166,6 @@ mod tests {
 
     fn signed() -> Value {
         let (key, _) = SigningKey::generate().unwrap();
-        let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut envelope = json!({
             "format": 1, "id": "01890a5d-ac96-774b-bcce-b302099a8057", "node": {"hostname": "n1"}, "sequence": 7,
             "time": "2026-01-02T03:04:05Z", "later": {"signature": [1, 2.50]},
@@ -184,7 +175,7 @@ mod tests {
             }
         });
         let value = key.sign(&signed_bytes(envelope.to_string().as_bytes()).unwrap());
-        envelope["signature"] = json!({"key": hexadecimal(&key.public_key()), "value": hexadecimal(&value)});
+        envelope["signature"] = json!({"key": hex::encode(key.public_key()), "value": hex::encode(value)});
         envelope
     }
 
@@ -195,7 +186,7 @@ mod tests {
     #[test]
     fn a_signature_holds_however_the_envelope_is_laid_out() {
         let envelope = signed();
-        // As agents send it, and with the signature at its end: nothing is spelled anew.
+        // As agents send it, and with the signature at the end: no conversion is necessary.
         let sent = envelope.to_string();
         let mut bare = envelope.clone();
         let signature = bare.as_object_mut().unwrap().remove("signature").unwrap();

@@ -1,5 +1,6 @@
-//! The roles that carry a bootstrap (gateways, tunnel servers, tunnel agents), asked on the ports that tell their health: whether they are
-//! ready, and what they count.
+//! Health targets: gateways, tunnel servers and tunnel agents.
+//!
+//! The hub polls their health ports for readiness and metrics.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,17 +15,18 @@ use tokio::task::JoinSet;
 use crate::client::{Client, ClientError};
 use crate::config::ConfigError;
 
-/// How often every role is asked, and how long it may take to answer.
+/// Interval between polls of every target.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Timeout of each request of a poll.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Roles that may be named: each is asked at the same time.
+/// Maximum number of health targets; all are polled concurrently.
 pub(crate) const MAX_ROLES: usize = 64;
-/// Lines of metrics that are looked at; a role has some hundred.
+/// Maximum number of parsed metrics lines; a target has about 100.
 const MAX_LINES: usize = 20_000;
-/// What is shown of a reason.
+/// Maximum length of a displayed reason.
 const MAX_DETAIL: usize = 400;
 
-/// What is worth a place on the page, and how it is called there. Series of one name are added up.
+/// Metrics shown on the page, and their labels there. Series with the same name are added up.
 const FIGURES: &[(&str, &str)] = &[
     ("landfall_gateway_connections", "connections"),
     ("landfall_gateway_tunnels", "tunnels"),
@@ -40,14 +42,14 @@ const FIGURES: &[(&str, &str)] = &[
     ("konnectivity_network_proxy_agent_endpoint_dial_failure_total", "failed dials"),
 ];
 
-/// A role and the port that tells its health: `NAME=URL`.
+/// A health target: `NAME=URL` of its health port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedRole {
     pub name: String,
     pub address: String,
 }
 
-/// What is known of a role.
+/// Health of a target.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -55,15 +57,15 @@ pub(crate) struct RoleHealth {
     pub(crate) name: String,
     pub(crate) address: String,
     pub(crate) readiness: Readiness,
-    /// Since when it is so.
+    /// Time of the last change of the readiness.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub(crate) since: Timestamp,
-    /// When it was last asked.
+    /// Time of the last poll.
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub(crate) asked: Option<Timestamp>,
-    /// Why it is not ready.
+    /// Reason why the target is not ready.
     pub(crate) detail: String,
-    /// What it counts, by what that is called.
+    /// Its metrics by label.
     #[serde(serialize_with = "by_caption")]
     #[cfg_attr(feature = "schema", schemars(with = "std::collections::BTreeMap<String, f64>"))]
     pub(crate) figures: Vec<(&'static str, f64)>,
@@ -79,14 +81,14 @@ pub(crate) enum Readiness {
     Unreachable,
 }
 
-/// All roles that are watched.
+/// All health targets.
 #[derive(Debug)]
 pub(crate) struct Roles {
     authority: Option<PathBuf>,
     health: watch::Sender<Vec<RoleHealth>>,
 }
 
-/// The answers of one role to one round of questions.
+/// Result of one poll of a target.
 struct Seen {
     readiness: Readiness,
     detail: String,
@@ -128,7 +130,7 @@ impl Roles {
         self.health.borrow().clone()
     }
 
-    /// Asks every role again and again, for ever.
+    /// Polls all targets forever.
     pub(crate) async fn look(&self) {
         let addresses: Vec<String> = self.health().into_iter().map(|role| role.address).collect();
         if addresses.is_empty() {
@@ -181,7 +183,7 @@ impl Seen {
         };
         let (readiness, detail) = match patiently("/readyz").await {
             Ok(_) => (Readiness::Ready, String::new()),
-            // A tunnel's admin port has metrics only.
+            // A tunnel's admin port serves metrics only.
             Err(ClientError::Refused { status: 404, .. }) => {
                 let detail = "this port has no `/readyz`: of a gateway name the admin port, of a tunnel the health port";
                 (Readiness::NotReady, detail.to_owned())
@@ -193,7 +195,7 @@ impl Seen {
                 return Self::without_figures(Readiness::Unreachable, short(&why(&error)));
             }
         };
-        // A role without metrics is as ready as it says.
+        // Missing metrics do not affect the readiness.
         let metrics = patiently("/metrics").await.unwrap_or_default();
         Self { readiness, detail, figures: figures(&String::from_utf8_lossy(&metrics)) }
     }
@@ -207,7 +209,7 @@ fn by_caption<S: Serializer>(figures: &[(&'static str, f64)], serializer: S) -> 
     serializer.collect_map(figures.iter().copied())
 }
 
-/// Why a role did not answer. The client's own words are about a hub.
+/// Returns why a target did not respond. The client's own messages refer to a hub.
 fn why(error: &ClientError) -> String {
     match error {
         ClientError::Reach { source, .. } => format!("it cannot be reached: {}", chain(source)),
@@ -218,14 +220,13 @@ fn why(error: &ClientError) -> String {
         ClientError::Late => format!("it did not answer within {} s", PATIENCE.as_secs()),
         ClientError::Address(_)
         | ClientError::Clear(_)
-        | ClientError::Authority { .. }
-        | ClientError::Certificate { .. }
+        | ClientError::Tls(_)
         | ClientError::TurnedAway { .. }
         | ClientError::Refused { .. } => chain(error).to_string(),
     }
 }
 
-/// Of a list of checks, those that fail.
+/// Returns the failing checks of a list of checks.
 fn failing(detail: &str) -> String {
     let failed: Vec<&str> = detail.lines().filter_map(|line| line.strip_prefix("[-]")).collect();
     short(&if failed.is_empty() { detail.to_owned() } else { failed.join("; ") })
@@ -235,7 +236,7 @@ fn short(text: &str) -> String {
     text.chars().take(MAX_DETAIL).collect()
 }
 
-/// What is worth showing of a page of metrics, in the order of [`FIGURES`].
+/// Returns the displayed metrics of a metrics page, in the order of [`FIGURES`].
 fn figures(page: &str) -> Vec<(&'static str, f64)> {
     let mut sums = vec![None; FIGURES.len()];
     for line in page.lines().take(MAX_LINES) {

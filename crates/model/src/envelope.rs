@@ -1,16 +1,16 @@
-//! The envelope of a report: who says it, when, and which of the same machine's reports it is.
+//! The envelope of a report: its sender, its time, and its position among the reports of the same host.
 //!
-//! One report may travel by several carriers (pushed, pulled, through a neighbour, over a serial console). It is put into
-//! its envelope once, where it is made, and every carrier carries that envelope unchanged. So receivers can tell:
+//! Several carriers may deliver one report (push, pull, a peer, a serial console). The agent creates the envelope once,
+//! and every carrier delivers it unchanged. Receivers can therefore distinguish:
 //!
-//! - **Same report, again:** the [`ReportId`] is chosen once per report. Who has an id already keeps the first and
-//!   acknowledges the second without effect. The same id with other content is refused.
-//! - **Old report, late:** [`Envelope::sequence`] counts the reports of one boot from 1, [`Envelope::boot_number`] the boots
-//!   of the machine; both are kept on its disk. Within a boot the highest sequence is the present, among boots the highest
-//!   number. Agents that do not count boots are ordered by their clocks ([`is_later_boot`]). What is not newer than the
-//!   present goes into the history only.
-//! - **Another's report:** where envelopes are signed, the signature covers [`signed_bytes`], every field but the
-//!   signature itself, in an order and spelling of their own, so that a carrier may lay out the JSON anew.
+//! - **Duplicate:** the [`ReportId`] is chosen once per report. A receiver that has the ID keeps the first report and
+//!   acknowledges the second without effect. The same ID with different content is rejected.
+//! - **Delayed report:** [`Envelope::sequence`] counts the reports of one boot from 1, and [`Envelope::boot_number`]
+//!   counts the boots of the host. Both are stored on its disk. Within a boot the highest sequence is current, and
+//!   among boots the highest number. Agents without boot numbers are ordered by their clocks ([`is_later_boot`]). A
+//!   report that is not newer than the current one is added to the history only.
+//! - **Forged report:** signatures cover [`signed_bytes`]: every field except the signature itself, as canonical JSON.
+//!   A carrier may therefore reformat the JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,31 +22,32 @@ use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use uuid::{Builder, Uuid};
 
 use crate::identity::NodeIdentity;
 use crate::report::Report;
 
-/// The version of the envelope format. Fields are added, never changed; readers ignore what they do not know.
+/// The version of the envelope format. Fields are added, never changed; readers ignore unknown ones.
 pub const FORMAT: u32 = 1;
 
-/// Values within values; what we write has eight. Each is read once for every value it lies in.
+/// Maximum nesting depth of JSON values; envelopes have eight levels. Each value is parsed once per enclosing level.
 const MAX_DEPTH: usize = 32;
 
-/// A report on its way.
+/// A report with its sender, time and position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Envelope {
     pub format: u32,
     pub id: ReportId,
-    /// Its `bootId` tells which boot `sequence` counts in.
+    /// Identity of the host; its `bootId` is the scope of `sequence`.
     pub node: NodeIdentity,
-    /// Counts the boots in which the machine reported, from 1. Earlier agents do not say it.
+    /// Number of boots in which the host reported, from 1. Earlier agents omit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_number: Option<u64>,
-    /// Counts the reports of one boot, from 1.
+    /// Position among the reports of one boot, from 1.
     pub sequence: u64,
-    /// When the report was made, by the machine's own clock, which may be wrong.
+    /// Creation time of the report, by the host's own clock, which may be wrong.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub time: Timestamp,
     pub report: Report,
@@ -54,7 +55,7 @@ pub struct Envelope {
     pub signature: Option<Signature>,
 }
 
-/// Ed25519 over [`signed_bytes`].
+/// An Ed25519 signature over [`signed_bytes`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -65,28 +66,28 @@ pub struct Signature {
     pub value: String,
 }
 
-/// Names one report for ever: a UUID of version 7, so that ids made later sort later.
+/// The permanent ID of one report: a version 7 UUID, so that later IDs sort later.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Cow<'_, str>", into = "String")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "String"))]
-pub struct ReportId([u8; 16]);
+pub struct ReportId(Uuid);
 
-/// A text that is no UUID.
+/// An invalid report ID.
 #[derive(Debug, thiserror::Error)]
 #[error("a report's id is a UUID: 32 lower-case hexadecimal digits with hyphens after 8, 12, 16 and 20")]
 pub struct InvalidReportId;
 
-/// What a signature covers: the envelope without its `signature`, keys sorted, no blanks. Works on the JSON itself, so that
-/// fields this version does not know are covered too.
+/// Returns the signed content: the envelope without its `signature`, as canonical JSON with sorted keys and no blanks.
+/// It processes the JSON itself, so that the signature covers unknown fields, too.
 pub fn signed_bytes(envelope: &[u8]) -> serde_json::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     canonical(serde_json::from_slice(envelope)?, true, MAX_DEPTH, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Whether the first of two boots of a machine is the later one, each given by its number and a time of it. Clocks that are
-/// not set yet, or were set back, are why boots have numbers; where one has none, or both have the same because the disk
-/// could not be written in between, there is only the clock.
+/// Returns whether the first of two boots of a host is the later one. Each has a number and a time. Boots have numbers
+/// because clocks may be unset or set back. The clock decides if a number is missing, or if both are equal because the
+/// disk was not writable in between.
 pub fn is_later_boot<T: Ord + Copy>(one: (Option<u64>, T), other: (Option<u64>, T)) -> bool {
     match (one.0, other.0) {
         (Some(one), Some(other)) if one != other => one > other,
@@ -94,26 +95,27 @@ pub fn is_later_boot<T: Ord + Copy>(one: (Option<u64>, T), other: (Option<u64>, 
     }
 }
 
-/// An envelope as it should travel: spelled as it was signed, so that a receiver which cuts the signature out has the very
-/// bytes that were signed.
+/// Returns an envelope as canonical JSON for delivery. A receiver that removes the signature then has exactly the
+/// signed bytes.
 pub fn written(envelope: &Envelope) -> serde_json::Result<Vec<u8>> {
     respelled(&serde_json::to_vec(envelope)?)
 }
 
-/// An envelope that others may have laid out anew, as [`written`] spells it; with the fields this version does not know.
+/// Returns the canonical JSON of an envelope that a carrier may have reformatted, including unknown fields.
 pub fn respelled(envelope: &[u8]) -> serde_json::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     canonical(serde_json::from_slice(envelope)?, false, MAX_DEPTH, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Spells one value, level by level over the text: as a tree, a megabyte of empty objects would take a hundred.
+/// Writes a value as canonical JSON, level by level over the text: parsed as a tree, a megabyte of empty objects would
+/// need a hundred.
 fn canonical(value: &RawValue, outermost: bool, depth: usize, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
     let depth = depth.checked_sub(1).ok_or_else(|| serde_json::Error::custom("it is nested too deep"))?;
     let text = value.get();
     match text.as_bytes().first() {
         Some(b'{') => {
-            // Of fields with the same name the last counts, as for whoever reads it.
+            // The last of duplicate fields counts, as in JSON parsers.
             let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
             if outermost {
                 fields.remove("signature");
@@ -145,7 +147,7 @@ fn canonical(value: &RawValue, outermost: bool, depth: usize, bytes: &mut Vec<u8
     Ok(())
 }
 
-/// Writes what holds nothing else. Neither a text nor a number can fail to be written, nor can memory.
+/// Writes a scalar. Serializing text and numbers cannot fail, and neither can writing to memory.
 fn spell(plain: &(impl Serialize + ?Sized), bytes: &mut Vec<u8>) {
     let _ = serde_json::to_writer(bytes, plain);
 }
@@ -153,7 +155,7 @@ fn spell(plain: &(impl Serialize + ?Sized), bytes: &mut Vec<u8>) {
 // === impl Envelope ===
 
 impl Envelope {
-    /// Whether it was made after another report of the same machine.
+    /// Returns whether this report is later than another one of the same host.
     pub fn is_after(&self, other: &Self) -> bool {
         if self.node.boot_id == other.node.boot_id {
             return self.sequence > other.sequence;
@@ -165,36 +167,31 @@ impl Envelope {
 // === impl ReportId ===
 
 impl ReportId {
-    /// A new id from the time and ten bytes nobody can guess.
+    /// Creates an ID from the time and ten unpredictable bytes.
     pub fn new(now: Timestamp, random: [u8; 10]) -> Self {
         Self::at(u64::try_from(now.as_millisecond()).unwrap_or(0), random)
     }
 
-    /// A new id that sorts after this one, also when the clock was set back meanwhile.
+    /// Creates an ID that sorts after this one, even if the clock was set back meanwhile.
     #[must_use]
     pub fn next(self, now: Timestamp, random: [u8; 10]) -> Self {
         let mut last = [0; 8];
-        last[2..].copy_from_slice(&self.0[..6]);
-        // At the end of all times they no longer grow.
+        last[2..].copy_from_slice(&self.0.as_bytes()[..6]);
+        // At the maximum timestamp, IDs no longer grow.
         let least = (u64::from_be_bytes(last) + 1).min((1 << 48) - 1);
         Self::at(u64::try_from(now.as_millisecond()).unwrap_or(0).max(least), random)
     }
 
     fn at(milliseconds: u64, random: [u8; 10]) -> Self {
-        let mut id = [0; 16];
-        id[..6].copy_from_slice(&milliseconds.to_be_bytes()[2..]);
-        id[6..].copy_from_slice(&random);
-        id[6] = id[6] & 0x0f | 0x70;
-        id[8] = id[8] & 0x3f | 0x80;
-        Self(id)
+        Self(Builder::from_unix_timestamp_millis(milliseconds, &random).into_uuid())
     }
 
     pub fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
+        self.0.as_bytes()
     }
 
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
+        Self(Uuid::from_bytes(bytes))
     }
 }
 
@@ -202,19 +199,10 @@ impl FromStr for ReportId {
     type Err = InvalidReportId;
 
     fn from_str(text: &str) -> Result<Self, InvalidReportId> {
-        let bytes = text.as_bytes();
-        if bytes.len() != 36 || [8, 13, 18, 23].iter().any(|at| bytes[*at] != b'-') {
-            return Err(InvalidReportId);
-        }
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Ok(byte - b'0'),
-            b'a'..=b'f' => Ok(byte - b'a' + 10),
-            _ => Err(InvalidReportId),
-        };
-        let digits: Vec<u8> =
-            bytes.iter().filter(|byte| **byte != b'-').map(|byte| digit(*byte)).collect::<Result<_, _>>()?;
-        let pairs: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-        pairs.try_into().map(Self).map_err(|_| InvalidReportId)
+        let id = Uuid::try_parse(text).map_err(|_| InvalidReportId)?;
+        // Each ID has exactly one valid notation.
+        let is_canonical = id.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text;
+        if is_canonical { Ok(Self(id)) } else { Err(InvalidReportId) }
     }
 }
 
@@ -234,13 +222,7 @@ impl From<ReportId> for String {
 
 impl fmt::Display for ReportId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, byte) in self.0.iter().enumerate() {
-            if [4, 6, 8, 10].contains(&number) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        fmt::Display::fmt(&self.0, f)
     }
 }
 

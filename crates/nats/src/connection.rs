@@ -1,4 +1,4 @@
-//! A connection: the greeting, the login, and one question at a time.
+//! A connection: handshake, login, and one request at a time.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ use tokio_rustls::TlsConnector;
 use crate::protocol::{MAX_LINE, Said, acknowledged, is_too_large, said};
 use crate::server::Server;
 
-/// From the dial to the login, and from each question to its answer.
+/// Timeout from the dial to the login, and from each request to its response.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// What a server says to a message that has more bytes than it takes, before it hangs up.
+/// Error of a server for a message above its size limit, before it disconnects.
 const TOO_LARGE: &str = "Maximum Payload Violation";
-/// What a server says before it says what is waited for.
+/// Maximum number of unrelated server messages before the expected one.
 const MAX_SAID: usize = 64;
-/// The largest message that is held, which is the largest report with room for headers; larger ones are read over.
+/// Maximum size of a buffered message: the largest report plus headers. Larger messages are skipped.
 const MAX_MESSAGE: usize = (1 << 20) + (16 << 10);
-/// Messages a server takes when it does not say, headers and all.
+/// Default limit of a server for messages, including headers.
 const MAX_PAYLOAD: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -63,26 +63,26 @@ pub enum NatsError {
     GivenUp,
 }
 
-/// A connection that is logged in.
+/// An authenticated connection.
 #[expect(missing_debug_implementations, reason = "holds a connection")]
 pub struct Connection {
     wire: Wire,
     max_payload: u64,
-    /// Answers come to subjects below it; nobody else listens there.
+    /// Subject prefix of responses, on which only this connection listens.
     inbox: String,
-    /// Questions asked so far: each has a subject of its own for its answer.
+    /// Number of requests so far: each has its own response subject.
     asked: u64,
-    /// A message was begun and is not read to its end. If whoever waited for it gave up, the rest of it must not be taken for
-    /// what the server says next.
+    /// Whether a message was partially read. If its reader timed out, the rest must not be parsed as the server's next
+    /// message.
     is_reading: bool,
 }
 
-/// A message as it came.
+/// A received message.
 pub(crate) struct Came {
     pub(crate) subject: String,
     pub(crate) reply: Option<String>,
     pub(crate) headers: Vec<u8>,
-    /// Nothing when it was too large to be held.
+    /// `None` for a message above the size limit.
     pub(crate) body: Option<Vec<u8>>,
 }
 
@@ -93,7 +93,7 @@ type Wire = BufReader<Box<dyn Stream>>;
 // === impl Connection ===
 
 impl Connection {
-    /// Connects and logs in. The file holds a token on one line, or a user and a password on two.
+    /// Connects and authenticates. The file contains a token on one line, or a user and a password on two.
     pub async fn open(
         server: &Server,
         tls: &Arc<ClientConfig>,
@@ -116,7 +116,7 @@ impl Connection {
         let Said::Info(info) = listen(&mut wire).await? else { return Err(NatsError::Odd) };
         if server.encrypted {
             let encrypts = ["tls_required", "tls_available"].iter().any(|key| info[*key] == true);
-            // Nothing may have been sent in the clear that is read as if it were not.
+            // Plaintext data before the handshake must not be treated as encrypted.
             if !encrypts || !wire.buffer().is_empty() {
                 return Err(NatsError::Said("it does not encrypt".to_owned()));
             }
@@ -135,8 +135,7 @@ impl Connection {
         }
         let mut random = [0; 12];
         getrandom::fill(&mut random).map_err(|error| NatsError::Broken(io::Error::other(error)))?;
-        let inbox: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let inbox = format!("_INBOX.landfall.{inbox}");
+        let inbox = format!("_INBOX.landfall.{}", hex::encode(random));
         let line = Secret::new(format!("CONNECT {words}\r\nSUB {inbox}.* 1\r\nPING\r\n").into_bytes());
         send(&mut wire, line.expose()).await?;
         let max_payload = max_payload(&info, server.encrypted);
@@ -153,7 +152,8 @@ impl Connection {
         Err(NatsError::Odd)
     }
 
-    /// Publishes under an id, by which a stream knows it when it comes again; done when a stream has said that it is stored.
+    /// Publishes a message under an ID, by which a stream detects duplicates. Returns once a stream has confirmed that
+    /// it is stored.
     pub async fn publish(&mut self, subject: &str, id: &str, body: &[u8]) -> Result<(), NatsError> {
         let headers = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
         let (head, all) = (headers.len(), headers.len() + body.len());
@@ -167,7 +167,8 @@ impl Connection {
             bytes.extend_from_slice(b"\r\n");
             let sent = send(&mut self.wire, &bytes).await;
             let came = self.came(&reply).await;
-            // A server that refuses hangs up in the middle of what is sent, and has said why before.
+            // A server that rejects a message reports the reason and then disconnects while the message is still being
+            // sent.
             if matches!(came, Err(NatsError::Said(_))) { came } else { sent.and(came) }
         };
         let came = tokio::time::timeout(PATIENCE, published).await;
@@ -184,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Asks JetStream; its answer as JSON, which may be an error of its own.
+    /// Sends a request to JetStream and returns its JSON response, which may contain an error.
     pub(crate) async fn ask(&mut self, subject: &str, question: &Value) -> Result<Value, NatsError> {
         let asked = async {
             let reply = self.next_reply();
@@ -199,7 +200,7 @@ impl Connection {
         serde_json::from_slice(&came.body.unwrap_or_default()).map_err(|_| NatsError::Odd)
     }
 
-    /// Publishes without being told what became of it.
+    /// Publishes without waiting for a result.
     pub(crate) async fn say(
         &mut self,
         subject: &str,
@@ -213,13 +214,14 @@ impl Connection {
         send(&mut self.wire, &bytes).await
     }
 
-    /// A subject for the next answer.
+    /// Returns the subject for the next response.
     pub(crate) fn next_reply(&mut self) -> String {
         self.asked += 1;
         format!("{}.{}", self.inbox, self.asked)
     }
 
-    /// The next message, answered pings aside. The caller has the deadline; once it has passed, there is no other message.
+    /// Returns the next message and answers pings. The caller sets the timeout; after a timeout, the connection returns
+    /// no further message.
     pub(crate) async fn next(&mut self) -> Result<Came, NatsError> {
         if std::mem::replace(&mut self.is_reading, true) {
             return Err(NatsError::GivenUp);
@@ -242,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// The answer to this question; late answers to others are passed over.
+    /// Returns the response to a request; late responses to others are ignored.
     async fn came(&mut self, reply: &str) -> Result<Came, NatsError> {
         for _ in 0..MAX_SAID {
             let came = self.next().await?;
@@ -253,7 +255,7 @@ impl Connection {
         Err(NatsError::Odd)
     }
 
-    /// The headers and the body of a message, with the line end behind it.
+    /// Reads the headers and the body of a message, and the line end after it.
     async fn payload(
         &mut self,
         subject: String,
@@ -279,9 +281,9 @@ impl Connection {
     }
 }
 
-/// What a server says before the line is protected may be anybody's word. Who made it small would have reports taken for too
-/// large and given up; so on a protected line the least is what servers take by themselves. One that takes less than that
-/// refuses it then, and that is its own word.
+/// Returns the server's limit for messages. An attacker can modify the plaintext INFO that precedes TLS, and reports
+/// above a small limit would be dropped. For encrypted connections, the limit is therefore at least the default. A
+/// server with a lower limit then rejects the message over the encrypted connection.
 fn max_payload(info: &Value, is_encrypted: bool) -> u64 {
     let said = info["max_payload"].as_u64().unwrap_or(MAX_PAYLOAD);
     if is_encrypted { said.max(MAX_PAYLOAD) } else { said }
@@ -308,7 +310,7 @@ async fn send(wire: &mut Wire, bytes: &[u8]) -> Result<(), NatsError> {
     stream.flush().await.map_err(NatsError::Broken)
 }
 
-/// The next line of the server.
+/// Reads the next line of the server.
 async fn listen(wire: &mut Wire) -> Result<Said, NatsError> {
     let mut line = Vec::new();
     let read = wire.take(MAX_LINE).read_until(b'\n', &mut line).await.map_err(NatsError::Broken)?;
@@ -327,7 +329,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A connection that is logged in, and the server's end of it.
+    /// Returns an authenticated connection, and the server's end of it.
     pub(crate) fn pair() -> (Connection, DuplexStream) {
         let (ours, theirs) = tokio::io::duplex(4 << 10);
         let wire: Wire = BufReader::new(Box::new(ours));
@@ -363,7 +365,7 @@ pub(crate) mod tests {
         assert!(matches!(sent, NatsError::Broken(_)), "{sent}");
     }
 
-    /// Servers and accounts may take less than it is thought. They hang up before everything was sent.
+    /// Tests that a server or account with a lower limit than announced can disconnect before everything was sent.
     #[tokio::test]
     async fn a_server_that_finds_a_message_too_large_is_believed() {
         let (mut connection, mut theirs) = pair();
@@ -376,7 +378,7 @@ pub(crate) mod tests {
         assert!(matches!(refused, Err(NatsError::TooLarge(_))), "{refused:?}");
     }
 
-    /// Another message may be small enough, and must not wait behind this one.
+    /// Tests the error for a single message: smaller ones can still be published.
     #[tokio::test]
     async fn a_stream_that_finds_a_message_too_large_is_believed() {
         let (mut connection, mut theirs) = pair();
@@ -390,7 +392,7 @@ pub(crate) mod tests {
         assert!(matches!(refused, Err(NatsError::TooLargeForStream(_))), "{refused:?}");
     }
 
-    /// As if somebody had told us on the way that the server takes more than it does.
+    /// Tests an announced limit above the server's actual one.
     #[tokio::test]
     async fn the_real_server_tells_that_a_message_is_too_large() {
         if !have(NatsServer::NEEDS) {
@@ -417,7 +419,7 @@ pub(crate) mod tests {
                 }
             }
         }
-        // A stream may take less than its server.
+        // The limit of a stream may be below that of its server.
         let mut connection = Connection::open(&place, &tls, Some(&login), "test").await.unwrap();
         let narrow = json!({"name": "N", "subjects": ["narrow.>"], "storage": "file", "max_msg_size": 1000});
         let made = connection.ask("$JS.API.STREAM.CREATE.N", &narrow).await.unwrap();
@@ -428,7 +430,8 @@ pub(crate) mod tests {
         connection.publish("narrow.n1", "next", &[b'x'; 500]).await.unwrap();
     }
 
-    /// Who waited no longer has left the rest of a message on the line, and senders choose what is in messages.
+    /// Tests the rest of a message after its reader timed out. Senders control the content of messages, so it must not
+    /// be parsed.
     #[tokio::test(start_paused = true)]
     async fn the_rest_of_a_message_is_not_what_a_server_says() {
         let (mut connection, mut theirs) = pair();

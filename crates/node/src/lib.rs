@@ -1,4 +1,9 @@
-//! Work on a node, as lists of resumable steps: [`prepare`] lays down the right runtime for the cluster before the
-//! kubelet can start.
+//! Work on a node, as lists of resumable steps.
+//!
+//! [`prepare`] installs the runtime that matches the cluster before the kubelet starts. [`in_place`] bootstraps a
+//! machine again without reinstalling it.
 
+pub mod environment;
+pub mod in_place;
 pub mod prepare;
+pub mod run;

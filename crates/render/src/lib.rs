@@ -1,7 +1,7 @@
-//! What a bootstrap plane is installed from: certificates, units, static pods, manifests, Ignition.
+//! Installation files of landfall's roles: certificates, units, static pods, manifests, Ignition.
 //!
-//! Everything is a [`Plan`] first: a list of files that can be shown, compared and tested. Writing it is one step at
-//! the end, and it never touches a file that is there already unless told to.
+//! Each result is a [`Plan`]: a list of files that can be shown, compared and tested. Writing it is one step
+//! at the end, which replaces existing files only if requested.
 
 pub mod agent;
 mod authority;
@@ -38,20 +38,20 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// A role that describes its objects itself.
+/// A role with complete objects of its own.
 #[derive(Clone, Debug)]
 pub struct Described {
     pub name: &'static str,
-    /// One line, for a chart.
+    /// One line for a chart.
     pub about: &'static str,
     pub namespace: String,
     pub image: String,
-    /// Each with a word for its file, in the order in which they are applied. For a chart they are made with its marks
-    /// instead of namespace and image.
+    /// Objects in the order of their application, each with the stem of its file name. For a chart, they
+    /// contain placeholders instead of namespace and image.
     pub objects: Vec<(&'static str, Value)>,
 }
 
-/// The objects of a role, which are the same in every kind of cluster.
+/// Returns the objects of a role that are the same in every kind of cluster.
 pub fn manifests(role: Described, format: Format) -> Result<Plan, RenderError> {
     names::namespace(&role.namespace)?;
     names::image(&role.image)?;
@@ -162,5 +162,5 @@ pub enum RenderError {
     #[error("cannot make the folder `{path}`")]
     Folder { path: PathBuf, source: std::io::Error },
     #[error("cannot write the files")]
-    Write(#[source] landfall_steps::durable::Error),
+    Write(#[source] landfall_durable::Error),
 }

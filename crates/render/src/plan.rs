@@ -4,15 +4,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use landfall_durable::{self as durable, Access, HostDisk};
 use landfall_model::Secret;
-use landfall_steps::durable::{self, Access, HostDisk};
 
 use crate::RenderError;
 
-/// A private key, or something that holds one: for its owner only.
+/// Mode of files with a private key: readable by their owner only.
 const SECRET_MODE: u32 = 0o600;
 
-/// Files to be written below one folder.
+/// Files to be written below one directory.
 #[derive(Default)]
 #[expect(missing_debug_implementations, reason = "may hold private keys")]
 pub struct Plan {
@@ -21,7 +21,7 @@ pub struct Plan {
 
 #[expect(missing_debug_implementations, reason = "may hold a private key")]
 pub struct File {
-    /// Below the folder the plan is written to.
+    /// Path below the directory of the plan.
     pub path: PathBuf,
     pub mode: u32,
     pub content: Content,
@@ -45,7 +45,7 @@ impl Plan {
         self.files.push(File { path: path.into(), mode: SECRET_MODE, content });
     }
 
-    /// Names and modes of all files, then what is in those that may be seen.
+    /// Returns names and modes of all files, then the contents of those that are not secret.
     pub fn show(&self) -> String {
         let mut text = String::new();
         for file in &self.files {
@@ -61,7 +61,7 @@ impl Plan {
         text
     }
 
-    /// Whether each file has a place of its own: none is in the place of another, or of a folder of others.
+    /// Checks that all paths are distinct, and that no file is at the path of a directory.
     pub fn check(&self) -> Result<(), RenderError> {
         let mut places = BTreeSet::new();
         let twice = self.files.iter().find(|file| !places.insert(file.path.as_path()));
@@ -72,12 +72,12 @@ impl Plan {
         }
     }
 
-    /// Writes all files below `folder`, each of them whole or not at all. Without `force` none is written when one is
-    /// there already, and never when one could not be.
+    /// Writes all files below `folder`, each of them atomically. Without `force`, no file is written if any
+    /// exists already. No file is written either if the path of any of them cannot be created.
     pub fn write(&self, folder: &Path, force: bool) -> Result<(), RenderError> {
         self.check()?;
         let targets: Vec<_> = self.files.iter().map(|file| (file, folder.join(&file.path))).collect();
-        // A name that leads nowhere is somebody's file all the same.
+        // A dangling symbolic link also counts as an existing file.
         let taken = |(_, path): &&(&File, PathBuf)| {
             if force { path.is_dir() } else { path.symlink_metadata().is_ok() }
         };
@@ -104,7 +104,7 @@ impl Plan {
 // === impl Content ===
 
 impl Content {
-    /// The text, if it may be seen.
+    /// Returns the text unless it is secret.
     pub fn shown(&self) -> Option<&str> {
         match self {
             Self::Open(text) => Some(text),
@@ -112,7 +112,7 @@ impl Content {
         }
     }
 
-    /// The text, secret or not: for writing only.
+    /// Returns the text even if it is secret: for writing only.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Open(text) => text,
@@ -182,7 +182,7 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(matches!(plan().write(&file, true), Err(RenderError::Folder { path, .. }) if path == file));
-        // And before anything else is written.
+        // The error occurs before any file is written.
         fs::write(folder.path().join("pki"), "").unwrap();
         assert!(matches!(plan().write(folder.path(), true), Err(RenderError::Folder { .. })));
         assert!(!folder.path().join("units").exists());

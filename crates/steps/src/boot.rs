@@ -1,13 +1,13 @@
-//! Which boot of the machine this is: what tells a reboot from a restart of the process.
+//! The identity of a boot: it distinguishes a reboot from a restart of the process.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::durable::Disk;
+use landfall_durable::Disk;
 
-/// The kernel makes it anew at every boot; all namespaces see the same one.
+/// The kernel generates it at every boot; all namespaces see the same one.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// A UUID and its line end, with room to spare.
+/// Enough for a UUID and a newline.
 const MAX_BYTES: u64 = 128;
 
 /// The identity of one boot.
@@ -29,7 +29,7 @@ pub enum Error {
 // === impl BootId ===
 
 impl BootId {
-    /// The boot this process lives in.
+    /// Reads the identity of the current boot.
     pub fn read(disk: &dyn Disk) -> Result<Self, Error> {
         let path = Path::new(BOOT_ID);
         let bytes =
@@ -59,7 +59,7 @@ impl fmt::Display for BootId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::durable::HostDisk;
+    use landfall_durable::HostDisk;
 
     #[test]
     fn this_machine_has_one_and_it_stays() {

@@ -1,62 +1,63 @@
-//! Resumable runs: a list of named steps, each `check → apply → confirm`, written down before and after.
+//! Resumable runs: a list of named steps, each `check → apply → confirm`, recorded before and after.
 //!
-//! Work on a node is interrupted: by reboots it asks for, by reboots nobody asked for, by a full disk, by an operator.
-//! A [`Plan`] is the list of steps; its [`Ledger`] is the truth on disk; [`run`] brings the two together until the run is
-//! done or this process can do no more. Killing the process anywhere loses nothing.
+//! Work on a node is interrupted by reboots, requested or not, by a full disk, or by an operator. A [`Plan`] is the
+//! list of steps, and its [`Ledger`] is the authoritative state on disk. [`run`] executes the plan against the ledger
+//! until the run is done or this process cannot continue. Killing the process at any point loses nothing.
 //!
-//! # The life of a run
+//! # Course of a run
 //!
 //! ```text
-//!  Plan::of("node-prepare")…build()      do the steps fit together? what was asked, hashed = the attempt
+//!  Plan::of("node-prepare")…build()      validates the steps; the hash of the inputs identifies the attempt
 //!         │
-//!  Ledger::open(disk, state, plan, boot) one process per run; the newest whole record of this attempt, or a new one
+//!  Ledger::open(disk, state, plan, boot) one process per run; the newest undamaged record of this attempt, or a new one
 //!         │
 //!  run(plan, ledger, events, cancel)
 //!         │
-//!         ▼                 nothing to do and never begun
+//!         ▼                 nothing to do and never started
 //!   ┌─▶ check ─────────────────────────────────────────────▶ skipped ─┐
 //!   │     │ work to do                                                │
-//!   │   [applying]          written, then told                        │
+//!   │   [applying]          written, then sent                        │
 //!   │     ▼                                                           │
 //!   │   apply ──▶ [reboot-needed] ──▶ Outcome::RebootNeeded           │
 //!   │     │              ┊ another boot id                            │
 //!   │     ▼              ▼                                            ▼
 //!   │   confirm ◀────────┘ ──────────────────────────────▶ [done] ─▶ next step, or Outcome::Done
 //!   │     │
-//!   │     ├─ waiting ─────────▶ [waiting] ─▶ Outcome::Waiting: run again when it may have come
-//!   │     └─ error ─┬─ now ───▶ [failed]  ─▶ a pause, then ─┐
-//!   │               ├─ later ─▶ [failed]  ─▶ Outcome::Failed, the next process tries again
+//!   │     ├─ waiting ─────────▶ [waiting] ─▶ Outcome::Waiting: run again when the event may have happened
+//!   │     └─ error ─┬─ now ───▶ [failed]  ─▶ a delay, then ─┐
+//!   │               ├─ later ─▶ [failed]  ─▶ Outcome::Failed, the next process retries
 //!   │               └─ never ─▶ [failed]  ─▶ Outcome::Failed, or every step begun is rolled back, the last first
 //!   └───────────────────────────────────────────────────────┘
 //!
-//!   cut off anywhere: the next start finds [applying] and begins at check, which sees what was done
+//!   interrupted anywhere: the next start finds [applying] and starts at check, which sees the completed work
 //! ```
 //!
-//! A state in brackets is a write: the other of two ledger files is replaced, durably, before any [`events`] sink hears of
-//! it. Three boots in a row in which no step came out are a failure; boots spent waiting for others do not count. An
-//! attempt that has ended stays: the same request, coming late, is answered from the ledger.
+//! A state in brackets is a write: the older of two ledger files is replaced, durably, before any [`events`] sink
+//! receives it. Three consecutive boots without a finished step are a failure; boots spent waiting for external events
+//! do not count. An ended attempt stays on disk: a late request with the same inputs gets its outcome from the ledger.
 //!
 //! # How to write a step
 //!
-//! - `check` only looks. It answers for the *result* ("is this file there with this content?"), never for the past ("did
-//!   I run?"), so that it sees the work of a process that died before it could write it down.
-//! - `apply` may be cut off between any two instructions and is begun again. Files go through [`durable`], so each is there
-//!   whole or not at all. What cannot be seen afterwards leaves a mark with it, in one operation.
-//! - A step that asks for a reboot tells in `check` "staged" ([`Found::RebootNeeded`]) from "in effect"
-//!   ([`Found::Satisfied`]).
-//! - `confirm` looks at the result from outside, after the reboot if there was one.
-//! - Children that must not outlive the step are ended by the step: the ledger's lock is not theirs.
-//! - Values between steps are [`Key`]s, kept in the ledger across reboots. Secrets are not values: hand them to the step's
-//!   constructor and to [`PlanBuilder::asked_with`].
+//! - `check` only reads. It checks the *result* ("does the file exist with this content?"), never the past ("did I
+//!   run?"), so that it sees the work of a process that died before it could record it.
+//! - `apply` may be interrupted between any two instructions and starts again. Files are written with
+//!   [`landfall_durable`], so each is complete or missing. Work without a visible result writes a marker together with
+//!   it, in one operation.
+//! - A step that requests a reboot distinguishes "staged" ([`Found::RebootNeeded`]) from "in effect"
+//!   ([`Found::Satisfied`]) in `check`.
+//! - `confirm` checks the result from outside, after the reboot if there was one.
+//! - A step ends its child processes that must not outlive it: they do not inherit the ledger's lock.
+//! - Values between steps are [`Key`]s, kept in the ledger across reboots. Secrets are not values: pass them to the
+//!   step's constructor and to [`PlanBuilder::asked_with`].
 //!
 //! ```
 //! use std::path::PathBuf;
 //! use std::sync::Arc;
 //!
 //! use landfall_model::step::{Outcome, Retry};
-//! use landfall_steps::durable::{self, Access, Disk, HostDisk};
+//! use landfall_durable::{self as durable, Access, Disk, HostDisk};
 //! use landfall_steps::events::{EventStream, Journal};
-//! use landfall_steps::{Applied, BootId, Confirmed, Context, Found, Key, Ledger, Outputs, Plan, Slot, Step, StepError};
+//! use landfall_steps::{Applied, BootId, Confirmed, Context, Found, Key, Ledger, Plan, Step, StepError, StepSpec, Outputs};
 //!
 //! const VERSION: Key<String> = Key::new("cluster-version");
 //!
@@ -65,20 +66,14 @@
 //! }
 //!
 //! impl Step for WriteEnvironment {
-//!     fn name(&self) -> &'static str {
-//!         "write-environment"
-//!     }
-//!     fn title(&self) -> String {
-//!         "Write `kubelet.env`".into()
-//!     }
-//!     fn needs(&self) -> Vec<Slot> {
-//!         vec![VERSION.slot()]
+//!     fn spec(&self) -> StepSpec {
+//!         StepSpec::new("write-environment", "Write `kubelet.env`").needs([VERSION.slot()])
 //!     }
 //!     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
 //!         let wanted = format!("KUBELET_IMAGE_TAG={}\n", context.get(&VERSION)?);
 //!         match HostDisk.read(&self.path, 4096) {
 //!             Ok(found) if found == wanted.as_bytes() => {
-//!                 Ok(Found::Satisfied { reason: "it says so already".into(), outputs: Outputs::none() })
+//!                 Ok(Found::satisfied("it says so already"))
 //!             }
 //!             _ => Ok(Found::Needed),
 //!         }
@@ -115,12 +110,12 @@
 //!
 //! # How to test a list of steps
 //!
-//! With the feature `simulation`, `durable::simulated::SimulatedDisk` takes the power away before any operation and shows
-//! every world that may be found afterwards; hand it to the steps and the ledger and compare the ends.
+//! With the feature `simulation` of `landfall-durable`, its `simulated::SimulatedDisk` simulates a power failure before
+//! any operation and enumerates every possible state afterwards. Use it for the steps and the ledger, and compare the
+//! final states.
 
 mod backoff;
 mod boot;
-pub mod durable;
 mod engine;
 pub mod events;
 mod ledger;
@@ -142,5 +137,5 @@ pub use ledger::{Ledger, LedgerError, read_all};
 pub use machine::IllegalMove;
 pub use plan::{OnFailure, Plan, PlanBuilder, PlanError};
 pub use record::RunRecord;
-pub use step::{Applied, Confirmed, Context, Found, Interrupted, Limits, Step, StepError};
+pub use step::{Applied, Confirmed, Context, Found, Interrupted, Limits, Step, StepError, StepSpec};
 pub use values::{Key, Outputs, Slot, ValueError};

@@ -1,4 +1,4 @@
-//! A run before it is run: its name, its inputs, its steps, checked as a whole.
+//! The plan of a run: its name, its inputs and its steps, validated together.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -7,50 +7,50 @@ use sha2::{Digest, Sha256};
 
 use landfall_model::step::StepTitle;
 
-use crate::step::{AnyStep, Step};
+use crate::step::{PlannedStep, Step};
 use crate::values::{Key, Slot, ValueError, Values};
 
-/// More steps than any run has; the ledger is rewritten twice for each.
+/// Limit above the number of steps of any run; the ledger is written twice for each.
 const MAX_STEPS: usize = 256;
-/// Names are directory names and labels.
+/// Names are used as directory names and labels.
 const MAX_NAME_BYTES: usize = 64;
-/// Bytes of the hash that make an attempt: 128 bits do not collide by accident.
+/// Bytes of the hash that identify an attempt: 128 bits do not collide by accident.
 const ATTEMPT_BYTES: usize = 16;
 
-/// A list of steps that fit together.
+/// A validated list of steps.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) name: String,
     pub(crate) attempt: String,
     pub(crate) inputs: Values,
-    pub(crate) steps: Vec<Box<dyn AnyStep>>,
+    pub(crate) steps: Vec<PlannedStep>,
     pub(crate) on_failure: OnFailure,
 }
 
-/// What happens when a step has failed for good.
+/// Handling of a permanently failed step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
     /// Leave everything as it is.
     #[default]
     Stop,
-    /// Take back what the steps did, the last one first.
+    /// Roll back the steps, the last one first.
     RollBack,
 }
 
-/// A plan being written.
+/// Builder of a plan.
 #[derive(Debug)]
 pub struct PlanBuilder {
     name: String,
     inputs: Values,
     slots: Vec<Slot>,
     asked: Vec<Vec<u8>>,
-    steps: Vec<Box<dyn AnyStep>>,
+    steps: Vec<PlannedStep>,
     on_failure: OnFailure,
     problem: Option<PlanError>,
 }
 
-/// Why steps do not make a run. Every one of these is a mistake in the program that wrote the list.
+/// The reason why steps do not form a run. Each is a defect in the code that defined the list.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error(
@@ -76,7 +76,7 @@ pub enum PlanError {
 // === impl Plan ===
 
 impl Plan {
-    /// Begins a plan. The name is a directory name under the state directory.
+    /// Starts a plan. The name is a directory name under the state directory.
     pub fn of(name: impl Into<String>) -> PlanBuilder {
         PlanBuilder {
             name: name.into(),
@@ -89,7 +89,7 @@ impl Plan {
         }
     }
 
-    /// The identity of the request: the same name and inputs give the same attempt, on every machine.
+    /// Returns the identity of the request: the same name and inputs give the same attempt, on every machine.
     pub fn attempt(&self) -> &str {
         &self.attempt
     }
@@ -97,7 +97,7 @@ impl Plan {
     pub(crate) fn titles(&self) -> Vec<StepTitle> {
         self.steps
             .iter()
-            .map(|step| StepTitle { name: step.name().to_owned(), title: step.title() })
+            .map(|step| StepTitle { name: step.spec.name.to_owned(), title: step.spec.title.clone() })
             .collect()
     }
 }
@@ -105,7 +105,7 @@ impl Plan {
 // === impl PlanBuilder ===
 
 impl PlanBuilder {
-    /// A value the run is asked with: recorded for the steps, and part of the run's identity.
+    /// Adds an input: recorded for the steps, and part of the run's identity.
     #[must_use]
     pub fn input<T: Serialize + DeserializeOwned>(mut self, key: &Key<T>, value: &T) -> Self {
         let slot = key.slot();
@@ -122,7 +122,7 @@ impl PlanBuilder {
         self
     }
 
-    /// Bytes that are part of the run's identity and recorded nowhere: the secret the run was asked with.
+    /// Adds bytes that are part of the run's identity but never recorded: the secret of the request.
     #[must_use]
     pub fn asked_with(mut self, secret: &[u8]) -> Self {
         self.asked.push(Sha256::digest(secret).to_vec());
@@ -131,7 +131,7 @@ impl PlanBuilder {
 
     #[must_use]
     pub fn step(mut self, step: impl Step + 'static) -> Self {
-        self.steps.push(Box::new(step));
+        self.steps.push(PlannedStep { spec: step.spec(), work: Box::new(step) });
         self
     }
 
@@ -150,13 +150,13 @@ impl PlanBuilder {
             return Err(PlanError::Count { count: self.steps.len() });
         }
         let mut known = self.slots;
-        for (index, step) in self.steps.iter().enumerate() {
-            let name = step.name();
+        for (index, PlannedStep { spec, .. }) in self.steps.iter().enumerate() {
+            let name = spec.name;
             check_name(name)?;
-            if self.steps[..index].iter().any(|earlier| earlier.name() == name) {
+            if self.steps[..index].iter().any(|earlier| earlier.spec.name == name) {
                 return Err(PlanError::DuplicateStep { step: name });
             }
-            for need in step.needs() {
+            for need in &spec.needs {
                 match known.iter().find(|slot| slot.name == need.name) {
                     None => return Err(PlanError::Unmet { step: name, value: need.name }),
                     Some(slot) if slot.of != need.of => {
@@ -170,7 +170,7 @@ impl PlanBuilder {
                     Some(_) => {}
                 }
             }
-            for given in step.gives() {
+            for &given in &spec.gives {
                 if known.iter().any(|slot| slot.name == given.name) {
                     return Err(PlanError::GivenTwice { value: given.name, giver: name.to_owned() });
                 }
@@ -211,21 +211,21 @@ fn attempt(name: &str, inputs: &Values, asked: &[Vec<u8>]) -> String {
         feed(&mut hash, name.as_bytes());
         feed_value(&mut hash, value);
     }
-    // Inputs end here: a secret must not pass for an input with the same bytes.
+    // Separates inputs from secrets: a secret must not equal an input with the same bytes.
     feed(&mut hash, b"asked with");
     for digest in asked {
         feed(&mut hash, digest);
     }
-    hex(&hash.finalize()[..ATTEMPT_BYTES])
+    hex::encode(&hash.finalize()[..ATTEMPT_BYTES])
 }
 
-/// With its length before it, so that two texts never run together.
+/// The length precedes the bytes, so that two texts cannot run together.
 fn feed(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_be_bytes());
     hash.update(bytes);
 }
 
-/// Members of objects by name: their order in memory depends on how serde_json was built.
+/// Members of objects are hashed by name: their order in memory depends on the build options of serde_json.
 fn feed_value(hash: &mut Sha256, value: &Value) {
     match value {
         Value::Object(members) => {
@@ -249,19 +249,10 @@ fn feed_value(hash: &mut Sha256, value: &Value) {
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::{Applied, Confirmed, Context, Found, StepError};
+    use crate::step::{Applied, Context, Found, StepError, StepSpec};
 
     struct Shape {
         name: &'static str,
@@ -270,26 +261,15 @@ mod tests {
     }
 
     impl Step for Shape {
-        fn name(&self) -> &'static str {
-            self.name
+        fn spec(&self) -> StepSpec {
+            StepSpec::new(self.name, self.name.to_owned()).needs(self.needs.clone()).gives(self.gives.clone())
         }
-        fn title(&self) -> String {
-            self.name.to_owned()
-        }
-        fn needs(&self) -> Vec<Slot> {
-            self.needs.clone()
-        }
-        fn gives(&self) -> Vec<Slot> {
-            self.gives.clone()
-        }
+
         async fn check(&self, _: &Context<'_>) -> Result<Found, StepError> {
             Ok(Found::Needed)
         }
         async fn apply(&self, _: &Context<'_>) -> Result<Applied, StepError> {
             Ok(Applied::Done(crate::Outputs::none()))
-        }
-        async fn confirm(&self, _: &Context<'_>) -> Result<Confirmed, StepError> {
-            Ok(Confirmed::Holds)
         }
     }
 
@@ -349,7 +329,7 @@ mod tests {
         let hash = |text: &str| {
             let mut hash = Sha256::new();
             feed_value(&mut hash, &serde_json::from_str(text).unwrap());
-            hex(&hash.finalize())
+            hex::encode(hash.finalize())
         };
         assert_eq!(hash(r#"{"a":1,"b":[2,{"c":3,"d":4}]}"#), hash(r#"{"b":[2,{"d":4,"c":3}],"a":1}"#));
         assert_ne!(hash(r#"["ab","c"]"#), hash(r#"["a","bc"]"#));

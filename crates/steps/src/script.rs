@@ -1,4 +1,4 @@
-//! A step for tests that answers what it is told and notes every call.
+//! A scripted step for tests that returns prepared answers and records every call.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -8,21 +8,21 @@ use std::time::Duration;
 use landfall_model::step::Outcome;
 use tokio_util::sync::CancellationToken;
 
-use crate::durable::simulated::SimulatedDisk;
 use crate::events::EventStream;
 use crate::*;
+use landfall_durable::simulated::SimulatedDisk;
 
 pub(crate) const STATE: &str = "/var/lib/landfall";
 
-/// What was called, in order: `check one`, `apply one`, …
+/// The recorded calls, in order: `check one`, `apply one`, …
 pub(crate) type Calls = Arc<Mutex<Vec<String>>>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Answer<T> {
     Say(Result<T, StepError>),
-    /// Never comes back.
+    /// Never returns.
     Hang,
-    /// Comes back some seconds after the process is asked to stop.
+    /// Returns some seconds after a cancellation.
     AfterCancel(T),
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn plan(steps: &[&Script], on_failure: OnFailure) -> Plan {
     steps.iter().fold(plan, |plan, step| plan.step((*step).clone())).build().unwrap()
 }
 
-/// One process: opens the ledger and runs until it has to stop.
+/// Simulates one process: opens the ledger and runs until it has to stop.
 pub(crate) async fn process(
     disk: &SimulatedDisk,
     plan: &Plan,
@@ -122,24 +122,11 @@ impl Script {
 }
 
 impl Step for Script {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn title(&self) -> String {
-        format!("Do {}", self.name)
-    }
-
-    fn needs(&self) -> Vec<Slot> {
-        self.needs.clone()
-    }
-
-    fn gives(&self) -> Vec<Slot> {
-        self.gives.clone()
-    }
-
-    fn limits(&self) -> Limits {
-        self.limits
+    fn spec(&self) -> StepSpec {
+        StepSpec::new(self.name, format!("Do {}", self.name))
+            .needs(self.needs.clone())
+            .gives(self.gives.clone())
+            .limits(self.limits)
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {

@@ -1,4 +1,4 @@
-//! What a step is: `check → apply → confirm`, and what it says after each.
+//! Steps: `check → apply → confirm`, and the result of each.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,74 +15,72 @@ use crate::boot::BootId;
 use crate::events::EventStream;
 use crate::values::{Key, Outputs, Slot, ValueError, Values};
 
-/// A reason is a sentence for people, in the ledger and on every wire; a longer one is a log.
+/// A reason is a sentence for people, in the ledger and in every protocol; longer text belongs in a log.
 const MAX_REASON_BYTES: usize = 2048;
 
-/// One piece of work that can be interrupted anywhere.
+/// One unit of work that may be interrupted anywhere.
 ///
 /// The three calls are made in this order, and again from `check` after every interruption, so that `apply` runs only
-/// while `check` finds work to do. A step whose work cannot be seen afterwards must leave a mark with it.
+/// while `check` finds work to do. A step whose work leaves no visible result must write a marker together with it.
 pub trait Step: Send + Sync {
-    /// Plain words joined by hyphens, unique within the run; it is in the ledger and does not change between versions.
-    fn name(&self) -> &'static str;
+    /// Returns the declaration of the step; the same at every call.
+    fn spec(&self) -> StepSpec;
 
-    /// What a person reads while it runs: "Fetch the manifest".
-    fn title(&self) -> String;
-
-    /// Values it reads: each an input of the run or given by an earlier step.
-    fn needs(&self) -> Vec<Slot> {
-        Vec::new()
-    }
-
-    /// Values it gives, all of them, whichever way it ends well.
-    fn gives(&self) -> Vec<Slot> {
-        Vec::new()
-    }
-
-    fn limits(&self) -> Limits {
-        Limits::default()
-    }
-
-    /// Looks, and changes nothing: is the work already done?
+    /// Checks whether the work is already done, and changes nothing.
     fn check(&self, context: &Context<'_>) -> impl Future<Output = Result<Found, StepError>> + Send;
 
-    /// Does the work. It may be cut off anywhere, and is then begun again if `check` still finds work.
+    /// Does the work. It may be interrupted anywhere, and starts again if `check` still finds work.
     fn apply(&self, context: &Context<'_>) -> impl Future<Output = Result<Applied, StepError>> + Send;
 
-    /// Looks at the result, after the reboot if one was asked for, and changes nothing.
-    fn confirm(&self, context: &Context<'_>) -> impl Future<Output = Result<Confirmed, StepError>> + Send;
+    /// Checks the result, after the requested reboot if there was one, and changes nothing.
+    ///
+    /// Only a step without a visible result keeps this default.
+    fn confirm(&self, _context: &Context<'_>) -> impl Future<Output = Result<Confirmed, StepError>> + Send {
+        std::future::ready(Ok(Confirmed::Holds))
+    }
 
-    /// Takes the work back, all of it or the part that was done; called more than once after an interruption. Only in
-    /// runs that say so.
+    /// Rolls the work back, completely or as far as it was done. It is called more than once after an interruption.
+    ///
+    /// Only plans with rollback call it.
     fn roll_back(&self, _context: &Context<'_>) -> impl Future<Output = Result<(), StepError>> + Send {
         std::future::ready(Ok(()))
     }
 }
 
-/// How long a step may take and how often it is tried.
+/// The declaration of a step, made before it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepSpec {
+    pub(crate) name: &'static str,
+    pub(crate) title: String,
+    pub(crate) needs: Vec<Slot>,
+    pub(crate) gives: Vec<Slot>,
+    pub(crate) limits: Limits,
+}
+
+/// Time limit and number of attempts of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For one try: `check`, `apply` and `confirm` together.
+    /// For one attempt: `check`, `apply` and `confirm` together.
     pub deadline: Duration,
-    /// Between tries that failed with [`Retry::Now`].
+    /// Delays between attempts that failed with [`Retry::Now`].
     pub backoff: Backoff,
 }
 
-/// What `check` found.
+/// Result of `check`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// There is work to do.
     Needed,
-    /// The work is done, by an earlier try or by someone else.
+    /// The work is done, by an earlier attempt or by another process.
     Satisfied { reason: String, outputs: Outputs },
-    /// The work is done as far as this boot can go: an earlier try that was cut off, or someone else, has staged it. A
-    /// step that asks for reboots must be able to tell this from `Satisfied`.
+    /// The work is done as far as possible in this boot: an interrupted attempt, or another process, has staged it. A
+    /// step that requests reboots must be able to distinguish this from `Satisfied`.
     RebootNeeded(Outputs),
-    /// It cannot be told, or not begun, before something outside happens.
+    /// The state cannot be determined, or the work not started, before an external event.
     Waiting { on: String },
 }
 
-/// How `apply` came out.
+/// Result of `apply`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Applied {
     Done(Outputs),
@@ -93,14 +91,14 @@ pub enum Applied {
     },
 }
 
-/// What `confirm` saw. That the work did not take is an error.
+/// Result of `confirm`. Work without effect is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confirmed {
     Holds,
     Waiting { on: String },
 }
 
-/// Why a step did not come out.
+/// The reason why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct StepError {
@@ -108,7 +106,7 @@ pub struct StepError {
     pub(crate) retry: Retry,
 }
 
-/// Whether an earlier process was cut off in the middle of this step's `apply` or `roll_back`.
+/// Whether an earlier process was interrupted during this step's `apply` or `roll_back`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
     No,
@@ -116,7 +114,7 @@ pub enum Interrupted {
     InEarlierBoot,
 }
 
-/// What a step knows about its run.
+/// Information about the run, for a step.
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) step: &'static str,
@@ -130,13 +128,15 @@ pub struct Context<'a> {
     pub(crate) events: &'a EventStream,
 }
 
-/// A step in a list of different steps.
+/// A step of a plan, with its declaration.
+#[derive(Debug)]
+pub(crate) struct PlannedStep {
+    pub(crate) spec: StepSpec,
+    pub(crate) work: Box<dyn AnyStep>,
+}
+
+/// Object-safe form of [`Step`], for lists of different steps.
 pub(crate) trait AnyStep: Send + Sync {
-    fn name(&self) -> &'static str;
-    fn title(&self) -> String;
-    fn needs(&self) -> Vec<Slot>;
-    fn gives(&self) -> Vec<Slot>;
-    fn limits(&self) -> Limits;
     fn check<'a>(&'a self, context: &'a Context<'_>) -> Work<'a, Found>;
     fn apply<'a>(&'a self, context: &'a Context<'_>) -> Work<'a, Applied>;
     fn confirm<'a>(&'a self, context: &'a Context<'_>) -> Work<'a, Confirmed>;
@@ -145,7 +145,7 @@ pub(crate) trait AnyStep: Send + Sync {
 
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, StepError>> + Send + 'a>>;
 
-/// Text that fits the ledger: what is too long is cut and says so.
+/// Truncates text to the limit of the ledger, with a note about the truncation.
 pub(crate) fn bounded(mut text: String) -> String {
     if text.len() > MAX_REASON_BYTES {
         let end = (0..=MAX_REASON_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -158,26 +158,6 @@ pub(crate) fn bounded(mut text: String) -> String {
 // === impl AnyStep ===
 
 impl<S: Step> AnyStep for S {
-    fn name(&self) -> &'static str {
-        Step::name(self)
-    }
-
-    fn title(&self) -> String {
-        Step::title(self)
-    }
-
-    fn needs(&self) -> Vec<Slot> {
-        Step::needs(self)
-    }
-
-    fn gives(&self) -> Vec<Slot> {
-        Step::gives(self)
-    }
-
-    fn limits(&self) -> Limits {
-        Step::limits(self)
-    }
-
     fn check<'a>(&'a self, context: &'a Context<'_>) -> Work<'a, Found> {
         Box::pin(Step::check(self, context))
     }
@@ -197,7 +177,51 @@ impl<S: Step> AnyStep for S {
 
 impl fmt::Debug for dyn AnyStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Step({})", self.name())
+        f.write_str("AnyStep")
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    /// The work is done, without values.
+    pub fn satisfied(reason: impl Into<String>) -> Self {
+        Self::Satisfied { reason: reason.into(), outputs: Outputs::none() }
+    }
+}
+
+// === impl StepSpec ===
+
+impl StepSpec {
+    /// Creates a declaration.
+    ///
+    /// The name consists of plain words joined by hyphens and is unique within the run; it is in the ledger and must
+    /// not change between versions. The title is shown while the step runs: "Fetch the manifest".
+    pub fn new(name: &'static str, title: impl Into<String>) -> Self {
+        Self { name, title: title.into(), needs: Vec::new(), gives: Vec::new(), limits: Limits::default() }
+    }
+
+    /// Declares the values that the step reads: each an input of the run or a value of an earlier step.
+    #[must_use]
+    pub fn needs(self, needs: impl IntoIterator<Item = Slot>) -> Self {
+        Self { needs: needs.into_iter().collect(), ..self }
+    }
+
+    /// Declares the values that the step returns, all of them whenever it succeeds.
+    #[must_use]
+    pub fn gives(self, gives: impl IntoIterator<Item = Slot>) -> Self {
+        Self { gives: gives.into_iter().collect(), ..self }
+    }
+
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Limits one attempt to this time.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { limits: Limits { deadline, ..self.limits }, ..self }
     }
 }
 
@@ -212,28 +236,28 @@ impl Default for Limits {
 // === impl StepError ===
 
 impl StepError {
-    /// Trying again cannot help: the run has failed.
+    /// A retry cannot help: the run has failed.
     pub fn never(reason: impl Into<String>) -> Self {
         Self { reason: bounded(reason.into()), retry: Retry::Never }
     }
 
-    /// Trying again soon may help; the step's backoff says how soon and how often.
+    /// A retry in this process may help; the step's backoff limits delays and attempts.
     pub fn now(reason: impl Into<String>) -> Self {
         Self { reason: bounded(reason.into()), retry: Retry::Now }
     }
 
-    /// Trying again may help, but not within this process.
+    /// A retry may help, but not in this process.
     pub fn later(reason: impl Into<String>) -> Self {
         Self { reason: bounded(reason.into()), retry: Retry::Later }
     }
 
-    /// An error with everything that caused it.
+    /// Wraps an error with all its causes.
     pub fn caused(error: &dyn std::error::Error, retry: Retry) -> Self {
         Self { reason: bounded(chain(error).to_string()), retry }
     }
 }
 
-/// A step that mishandles its own values is a defect; no retry mends it.
+/// A step with invalid values has a defect, so a retry does not help.
 impl From<ValueError> for StepError {
     fn from(error: ValueError) -> Self {
         Self::caused(&error, Retry::Never)
@@ -243,7 +267,7 @@ impl From<ValueError> for StepError {
 // === impl Context ===
 
 impl Context<'_> {
-    /// A value the step needs, or one it has given itself before.
+    /// Returns a value that the step needs, or one it returned before.
     pub fn get<T: Serialize + DeserializeOwned>(&self, key: &Key<T>) -> Result<T, ValueError> {
         if self.readable.contains(&key.slot()) {
             key.decode(self.values)
@@ -252,17 +276,17 @@ impl Context<'_> {
         }
     }
 
-    /// The identity of the request, for everything that must not be done twice elsewhere.
+    /// Returns the identity of the request, for external operations that must not be done twice.
     pub fn attempt(&self) -> &str {
         self.attempt
     }
 
-    /// The boot this is, for the mark of a step that stages what the next one brings.
+    /// Returns the current boot, for the marker of a step that stages work for the next one.
     pub fn boot(&self) -> &BootId {
         self.boot
     }
 
-    /// How often the step was begun, this time not counted while `check` looks.
+    /// Returns the number of starts of this step; the current one counts only after `check`.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -271,12 +295,12 @@ impl Context<'_> {
         self.interrupted
     }
 
-    /// Comes when the process was asked to stop; a step that can stop early listens. It has a short time to do so.
+    /// Completes on cancellation. A step that can stop early waits for it; it then has a short time to do so.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// Tells how far the step is. Cheap, and may be lost on its way.
+    /// Reports progress. Cheap, and may be lost.
     pub fn progress(&self, done: u64, total: Option<u64>, unit: Unit) {
         self.events.progress(self.step, done, total, unit);
     }

@@ -1,7 +1,7 @@
-//! A real process on a real disk, killed with SIGKILL at random moments and started again.
+//! Kills a real process on a real disk with SIGKILL at random moments and restarts it.
 //!
-//! The process is this test program, run once more for the test `a_run_on_a_real_disk` with the place to work in given
-//! by the environment. It says a byte for each operation, and the test kills it after a random number of them.
+//! The process is this test binary, started for the test `a_run_on_a_real_disk` with its directory in the
+//! environment. It writes one byte per operation, and the test kills it after a random number of them.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -12,23 +12,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use landfall_durable::{Access, Disk, DraftFile, HostDisk, Lock};
 use landfall_model::step::Outcome;
-use landfall_steps::durable::{Access, Disk, DraftFile, HostDisk, Lock};
 use landfall_steps::events::EventStream;
 use landfall_steps::{
-    Applied, BootId, Confirmed, Context, Found, Key, Ledger, Outputs, Plan, Slot, Step, StepError, read_all,
-    run,
+    Applied, BootId, Confirmed, Context, Found, Key, Ledger, Outputs, Plan, Step, StepError, StepSpec,
+    read_all, run,
 };
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use tokio_util::sync::CancellationToken;
 
-/// `DIR:BOOT`, for the child.
+/// `DIR:BOOT`, for the child process.
 const PLACE: &str = "LANDFALL_STEPS_TEST_PLACE";
 const KILLS: usize = 100;
-/// A run says some three hundred bytes: it is killed several times and still comes to its end.
+/// A run writes about 300 bytes, so it is killed several times and still finishes.
 const MAX_OPERATIONS: u64 = 90;
-/// Far more than needed; a run that makes no progress must not go on for ever.
+/// Far more than needed; a run without progress must not loop without limit.
 const MAX_STARTS: usize = 2000;
 
 const STEPS: [&str; 9] = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
@@ -39,21 +39,21 @@ const TICK: u8 = b'.';
 const DONE: u8 = b'D';
 const REBOOT: u8 = b'R';
 
-/// The host's disk, saying a byte before and after everything that changes it.
+/// The host's disk, which writes a byte before and after every change.
 #[derive(Debug)]
 struct Telling(HostDisk);
 
 #[derive(Debug)]
 struct TellingDraft(Box<dyn DraftFile>);
 
-/// Leaves two marks, each of which may be left once.
+/// Writes two markers, each of which may be written only once.
 struct Marks {
     name: &'static str,
     before: Option<&'static str>,
     world: PathBuf,
 }
 
-/// Without a parent it is a plain run from beginning to end, in two reboots.
+/// Without a parent process it is a plain run from start to end, with two reboots.
 #[test]
 fn a_run_on_a_real_disk() {
     if let Some(place) = std::env::var_os(PLACE) {
@@ -114,7 +114,7 @@ fn start(dir: &Path, boot: u32) -> Child {
         .unwrap()
 }
 
-/// What the child said, and whether it was killed before it had come to an end by itself.
+/// Returns the output of the child, and whether it was killed before it exited.
 fn listen_then_kill(child: &mut Child, operations: u64) -> (Vec<u8>, bool) {
     let mut voice = child.stderr.take().unwrap();
     let mut said = Vec::new();
@@ -122,11 +122,11 @@ fn listen_then_kill(child: &mut Child, operations: u64) -> (Vec<u8>, bool) {
     child.kill().unwrap();
     let killed = !child.wait().unwrap().success();
     voice.read_to_end(&mut said).unwrap();
-    // One that failed by itself has said why.
+    // A child that failed has reported the reason.
     (said, killed)
 }
 
-/// One process's part of the run.
+/// Runs the part of one process.
 fn work(dir: &Path, boot: &str) -> Outcome {
     let mut plan = Plan::of("marks");
     for (index, name) in STEPS.into_iter().enumerate() {
@@ -157,7 +157,7 @@ fn check_world(dir: &Path) {
 }
 
 fn say(byte: u8) {
-    // Past the capture of the test program; a parent that is gone does not matter.
+    // Bypasses the output capture of the test harness; write errors after the parent's exit are ignored.
     let _ = io::stderr().write_all(&[byte]);
 }
 
@@ -192,20 +192,10 @@ impl Marks {
 }
 
 impl Step for Marks {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn title(&self) -> String {
-        format!("Mark {}", self.name)
-    }
-
-    fn needs(&self) -> Vec<Slot> {
-        self.before.iter().map(|name| Key::<String>::new(name).slot()).collect()
-    }
-
-    fn gives(&self) -> Vec<Slot> {
-        vec![Key::<String>::new(self.name).slot()]
+    fn spec(&self) -> StepSpec {
+        StepSpec::new(self.name, format!("Mark {}", self.name))
+            .needs(self.before.iter().map(|name| Key::<String>::new(name).slot()))
+            .gives([Key::<String>::new(self.name).slot()])
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
@@ -227,7 +217,8 @@ impl Step for Marks {
             if path.exists() && half == 'a' {
                 continue;
             }
-            // The second mark says which boot it was: written aside and linked, because a link is made or refused whole.
+            // The second marker names its boot. It is written aside and linked, because a link is created completely
+            // or not at all.
             let aside = self.world.with_file_name("aside");
             let _ = std::fs::remove_file(&aside);
             File::create_new(&aside).unwrap().write_all(context.boot().as_str().as_bytes()).unwrap();
@@ -277,6 +268,12 @@ impl Disk for Telling {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         telling(|| self.0.sync_dir(dir))
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        // Killing a process loses no data that the kernel has, so there is no need to wait for other writes of the
+        // machine.
+        Ok(())
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {

@@ -1,5 +1,6 @@
-//! Azurite: Azure Blob storage as Microsoft gives it to developers. It is asked here with a signature of our own making, by
-//! `curl`.
+//! Azurite, Microsoft's Azure Blob storage emulator.
+//!
+//! The test bed accesses it with `curl` and its own signatures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +22,7 @@ const VERSION: &str = "2021-12-02";
 const NOT_SOON: &str = "2099-01-01T00:00:00Z";
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 
-/// Files that let in, and files that do not.
+/// Returns the contents of valid and of invalid credential files.
 pub(crate) fn credentials() -> (Vec<String>, Vec<String>) {
     let connection = |key: &[u8]| {
         let (protocol, key) = ("DefaultEndpointsProtocol=https", BASE64.encode(key));
@@ -31,7 +32,7 @@ pub(crate) fn credentials() -> (Vec<String>, Vec<String>) {
     (vec![connection(KEY), signature(NOT_SOON)], vec![connection(b"somebody else"), signature(LONG_AGO)])
 }
 
-pub(crate) fn start(directory: &Path, port: u16) -> Result<Process> {
+pub(crate) fn start(directory: &Path, port: u16, more: &[&str]) -> Result<Process> {
     Process::start("azurite", &Package::Azurite.path()?, directory, |command| {
         command
             .current_dir(directory)
@@ -40,7 +41,8 @@ pub(crate) fn start(directory: &Path, port: u16) -> Result<Process> {
             .args(["--inMemoryPersistence", "--disableTelemetry", "--cert"])
             .arg(directory.join("tls.crt"))
             .arg("--key")
-            .arg(directory.join("tls.key"));
+            .arg(directory.join("tls.key"))
+            .args(more);
     })
 }
 
@@ -49,7 +51,7 @@ pub(crate) fn make_bucket(directory: &Path, port: u16) -> Result<()> {
     curl(directory, &["--request", "PUT", "--data", "", &url]).map(drop).context("make a container")
 }
 
-/// Some at once, over connections that are kept.
+/// Uploads objects concurrently over persistent connections.
 pub(crate) fn fill(directory: &Path, port: u16, folder: &str, names: &[String]) -> Result<()> {
     let (config, contents) = (directory.join("uploads"), directory.join("contents"));
     std::fs::create_dir_all(&contents)?;
@@ -66,7 +68,7 @@ pub(crate) fn fill(directory: &Path, port: u16, folder: &str, names: &[String]) 
     curl(directory, &["--parallel", "--parallel-max", "8", "--header", header, "--config", config]).map(drop)
 }
 
-/// Names are plain in what tests ask for.
+/// Lists objects. Tests use names that need no escaping.
 pub(crate) fn objects(directory: &Path, port: u16, folder: &str) -> Result<BTreeMap<String, Vec<u8>>> {
     let prefix = format!("{folder}/");
     let listing = url(port, "", &format!("restype=container&comp=list&prefix={prefix}&"));
@@ -80,7 +82,7 @@ pub(crate) fn objects(directory: &Path, port: u16, folder: &str) -> Result<BTree
         .collect()
 }
 
-/// Of the bucket, or of something in it.
+/// Returns the URL of the bucket or of an object in it.
 fn url(port: u16, path: &str, query: &str) -> String {
     let (bucket, signature) = (ObjectStore::BUCKET, signature(NOT_SOON));
     format!("https://127.0.0.1:{port}/{ACCOUNT}/{bucket}{path}?{query}{signature}")
@@ -98,12 +100,12 @@ fn curl(directory: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// A shared access signature for everything in the account, until then.
+/// Returns a shared access signature for the complete account, valid until then.
 fn signature(expires: &str) -> String {
     let (permissions, services, kinds, protocol) = ("rwdlc", "b", "co", "https");
     let text =
         format!("{ACCOUNT}\n{permissions}\n{services}\n{kinds}\n\n{expires}\n\n{protocol}\n{VERSION}\n\n");
-    // HMAC takes keys of any length.
+    // HMAC accepts keys of any length.
     let mac = Hmac::<Sha256>::new_from_slice(KEY).map(|mac| mac.chain_update(text).finalize().into_bytes());
     let signature = mac.map(|mac| BASE64.encode(mac)).unwrap_or_default();
     let signature = signature.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");

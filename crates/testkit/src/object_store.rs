@@ -1,4 +1,4 @@
-//! Real object stores over TLS, which check signatures: one that speaks S3, one that speaks Azure Blob.
+//! Real object stores over TLS that verify signatures: one for S3, one for Azure Blob.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpStream};
@@ -15,12 +15,12 @@ use crate::{Need, Process, azurite, free_port, versitygw};
 
 const START_LIMIT: Duration = Duration::from_mins(1);
 
-/// Who keeps the objects.
+/// The implementation of the object store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectServer {
-    /// Speaks S3: Versity's gateway over a folder.
+    /// S3: Versity's gateway for a directory.
     Versitygw,
-    /// Speaks Azure Blob: Microsoft's own, for developers.
+    /// Azure Blob: Microsoft's emulator.
     Azurite,
 }
 
@@ -48,6 +48,15 @@ impl ObjectServer {
     }
 
     pub fn start(self) -> Result<ObjectStore> {
+        self.start_with(&[])
+    }
+
+    /// Starts Azurite with Entra tokens: it validates them except for the signature.
+    pub fn start_for_tokens() -> Result<ObjectStore> {
+        Self::Azurite.start_with(&["--oauth", "basic"])
+    }
+
+    fn start_with(self, more: &[&str]) -> Result<ObjectStore> {
         let directory = tempfile::tempdir().context("make a folder for an object store")?;
         let path = |name: &str| directory.path().join(name);
         let authority = Authority::new("object store authority", 7)?;
@@ -69,7 +78,7 @@ impl ObjectServer {
         let port = free_port()?;
         let mut process = match self {
             Self::Versitygw => versitygw::start(directory.path(), port),
-            Self::Azurite => azurite::start(directory.path(), port),
+            Self::Azurite => azurite::start(directory.path(), port, more),
         }?;
         process.wait_until("the object store to answer", START_LIMIT, || {
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()
@@ -86,20 +95,20 @@ impl ObjectServer {
 impl ObjectStore {
     pub const BUCKET: &'static str = "fleet";
 
-    /// One that speaks S3, for all tests of a process that are under way; each takes a folder of its own.
+    /// Returns the S3 store shared by all running tests of a process; each uses its own directory.
     pub fn shared() -> Result<Arc<Self>> {
         static SHARED: Mutex<Weak<ObjectStore>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = shared.upgrade() {
             return Ok(running);
         }
-        // The server dies with the thread that started it, so it has a thread that lives as long as the value.
+        // The server ends with the thread that started it, so a dedicated thread lives as long as the value.
         let (started, outcome) = mpsc::channel();
         std::thread::spawn(move || {
             let (alive, ended) = mpsc::channel();
             let store = ObjectServer::Versitygw.start();
             let store = store.map(|store| Arc::new(Self { _alive: Some(alive), ..store }));
-            // Nobody is left to be told when the test is over already.
+            // The send fails only if the test has already ended.
             let _ = started.send(store);
             let _ = ended.recv();
         });
@@ -108,7 +117,7 @@ impl ObjectStore {
         Ok(started)
     }
 
-    /// The URL of a folder in the bucket.
+    /// Returns the URL of a directory in the bucket.
     pub fn location(&self, prefix: &str) -> String {
         let (bucket, port) = (Self::BUCKET, self.port);
         match self.server {
@@ -120,27 +129,27 @@ impl ObjectStore {
         }
     }
 
-    /// A file with a key and its secret.
+    /// Returns a file with a key and its secret.
     pub fn credentials(&self) -> PathBuf {
         self.directory.path().join("credentials/0")
     }
 
-    /// A file for each way to be let in.
+    /// Returns a credential file for each supported kind.
     pub fn all_credentials(&self) -> Result<Vec<PathBuf>> {
         files(&self.directory.path().join("credentials"))
     }
 
-    /// Files with which nobody is let in.
+    /// Returns invalid credential files.
     pub fn wrong_credentials(&self) -> Result<Vec<PathBuf>> {
         files(&self.directory.path().join("wrong-credentials"))
     }
 
-    /// The certificate clients must trust.
+    /// Returns the CA certificate that clients must trust.
     pub fn authority(&self) -> PathBuf {
         self.directory.path().join("ca.crt")
     }
 
-    /// Puts objects into a folder of the bucket that hold their own names, quicker than one by one.
+    /// Adds objects that contain their own names to a directory of the bucket, faster than one by one.
     pub fn fill(&self, folder: &str, names: &[String]) -> Result<()> {
         match self.server {
             ObjectServer::Versitygw => versitygw::fill(self.directory.path(), folder, names),
@@ -148,7 +157,7 @@ impl ObjectStore {
         }
     }
 
-    /// What lies in a folder of the bucket, by its name in there. Not by way of the client that is tested.
+    /// Returns the objects in a directory of the bucket by name. Does not use the client under test.
     pub fn objects(&self, folder: &str) -> Result<BTreeMap<String, Vec<u8>>> {
         match self.server {
             ObjectServer::Versitygw => versitygw::objects(self.directory.path(), folder),
@@ -157,7 +166,7 @@ impl ObjectStore {
     }
 }
 
-/// In the order of their names.
+/// Returns the files sorted by name.
 pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("list `{}`", folder.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;

@@ -37,7 +37,7 @@ impl Registry {
     pub const USER: &'static str = "pilot";
     pub const PASSWORD: &'static str = "sea-and-shore-1";
 
-    /// Serves at all addresses, under this one in particular.
+    /// Serves at all addresses, with a certificate for this one.
     pub fn start(address: Ipv4Addr) -> Result<Self> {
         let directory = tempfile::tempdir().context("make a folder for a registry")?;
         let path = |name: &str| directory.path().join(name);
@@ -68,23 +68,23 @@ impl Registry {
         Ok(Self { host, authority: authority.certificate().to_owned(), directory, _process: process })
     }
 
-    /// `address:port`.
+    /// Returns `address:port`.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The certificate clients must trust.
+    /// Returns the CA certificate that clients must trust.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// A `config.json` with this password.
+    /// Returns a `config.json` with this password.
     pub fn auth(&self, password: &str) -> String {
         let entry = json!({"username": Self::USER, "password": password});
         json!({"auths": {self.host.as_str(): entry}}).to_string()
     }
 
-    /// Puts an image of one layer (a tar) into a repository and gives its digest, `sha256:…`.
+    /// Pushes an image with one layer (a tar) to a repository and returns its digest, `sha256:…`.
     pub fn push(&self, repository: &str, layer: &[u8]) -> Result<String> {
         let config = json!({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [digest(layer)]}});
         let config = config.to_string().into_bytes();
@@ -134,7 +134,7 @@ impl Registry {
             .spawn()
             .context("run `curl`")?;
         let mut stdin = child.stdin.take().context("a way to `curl`")?;
-        // A request that takes no body may be over before it is written.
+        // A request without a body may complete before the write.
         let _ = stdin.write_all(body);
         drop(stdin);
         let output = child.wait_with_output().context("wait for `curl`")?;
@@ -145,6 +145,5 @@ impl Registry {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }

@@ -1,6 +1,8 @@
-//! Many agents and one server in one process: `swarm COUNT`. The server is stopped and started again, and all agents
-//! come back. Prints plain numbers: MiB of memory per thousand agents, seconds until all were connected, seconds
-//! until all were back, processor milliseconds that each return took (both ends).
+//! Many agents and one server in one process: `swarm COUNT`.
+//!
+//! The server stops and restarts, and all agents reconnect. The output is plain numbers: MiB of memory per thousand
+//! agents, seconds until all were connected, seconds until all were reconnected, and processor milliseconds per
+//! reconnect (both ends).
 #![expect(clippy::print_stdout, clippy::cast_precision_loss, reason = "a tool for measurements")]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,13 +13,14 @@ use anyhow::{Context as _, Result, ensure};
 use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_tunnel::agent::Agent;
 use landfall_tunnel::config::{
-    AgentConfig, CallingFiles, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig, ServingFiles,
+    AgentConfig, CertificateFiles, ClientTls, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig,
+    ServerTlsFiles,
 };
 use landfall_tunnel::server::{Server, ServerView};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// For all agents to be there.
+/// Timeout for all agents to connect.
 const LIMIT: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -33,10 +36,13 @@ async fn main() -> Result<()> {
     for number in 0..count {
         let config = AgentConfig {
             proxy_server_port: port,
-            tls: Some(CallingFiles {
-                authority: folder.path().join("ca.crt"),
-                certificate: Some((folder.path().join("agent.crt"), folder.path().join("agent.key"))),
-                alpn: Vec::new(),
+            tls: Some(ClientTls {
+                ca: Some(folder.path().join("ca.crt")),
+                certificate: Some(CertificateFiles {
+                    certificate: folder.path().join("agent.crt"),
+                    key: folder.path().join("agent.key"),
+                }),
+                protocols: vec![b"h2".to_vec()],
             }),
             ..AgentConfig::new(format!("agent-{number}"))
         };
@@ -83,10 +89,12 @@ async fn serve(folder: &Path, port: u16) -> Result<(Running, ServerView, u16)> {
         mode: Mode::HttpConnect,
         agent_bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         agent_port: port,
-        agent_tls: Some(ServingFiles {
-            certificate: folder.join("server.crt"),
-            key: folder.join("server.key"),
-            client_authority: Some(folder.join("ca.crt")),
+        agent_tls: Some(ServerTlsFiles {
+            certificate: CertificateFiles {
+                certificate: folder.join("server.crt"),
+                key: folder.join("server.key"),
+            },
+            client_ca: Some(folder.join("ca.crt")),
         }),
         ..ServerConfig::new(frontend, "server".to_owned())
     };

@@ -1,12 +1,13 @@
-//! A server or an agent on the command line, for measurements: `tunnel server MODE SOCKET PORT CERTIFICATES`,
-//! `tunnel agent PORT CERTIFICATES`. The product's command line is in the `landfall` binary.
+//! A server or an agent on the command line, for measurements: `tunnel server MODE SOCKET PORT CERTIFICATES`, `tunnel
+//! agent PORT CERTIFICATES`. The `landfall` binary has the product's command line.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use landfall_tunnel::agent::Agent;
 use landfall_tunnel::config::{
-    AgentConfig, CallingFiles, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig, ServingFiles,
+    AgentConfig, CertificateFiles, ClientTls, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig,
+    ServerTlsFiles,
 };
 use landfall_tunnel::server::Server;
 use tokio_util::sync::CancellationToken;
@@ -36,10 +37,12 @@ async fn run(words: &[&str]) -> anyhow::Result<()> {
                 mode,
                 agent_bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 agent_port: port.parse()?,
-                agent_tls: Some(ServingFiles {
-                    certificate: files.join("server.crt"),
-                    key: files.join("server.key"),
-                    client_authority: Some(files.join("ca.crt")),
+                agent_tls: Some(ServerTlsFiles {
+                    certificate: CertificateFiles {
+                        certificate: files.join("server.crt"),
+                        key: files.join("server.key"),
+                    },
+                    client_ca: Some(files.join("ca.crt")),
                 }),
                 ..ServerConfig::new(frontend, "server".to_owned())
             };
@@ -49,10 +52,13 @@ async fn run(words: &[&str]) -> anyhow::Result<()> {
             let files = Path::new(certificates);
             let config = AgentConfig {
                 proxy_server_port: port.parse()?,
-                tls: Some(CallingFiles {
-                    authority: files.join("ca.crt"),
-                    certificate: Some((files.join("agent.crt"), files.join("agent.key"))),
-                    alpn: Vec::new(),
+                tls: Some(ClientTls {
+                    ca: Some(files.join("ca.crt")),
+                    certificate: Some(CertificateFiles {
+                        certificate: files.join("agent.crt"),
+                        key: files.join("agent.key"),
+                    }),
+                    protocols: vec![b"h2".to_vec()],
                 }),
                 ..AgentConfig::new("agent".to_owned())
             };

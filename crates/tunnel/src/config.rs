@@ -1,22 +1,23 @@
-//! What server and agent can be told. Names and defaults are those of upstream's flags, unless noted.
+//! Configuration of server and agent. Names and defaults are those of upstream's flags, unless noted.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::identifiers::Identifiers;
-use crate::tls::TlsError;
+pub use landfall_net::{CertificateFiles, ClientTls, ServerTlsFiles, TlsPolicy, TlsVersion};
 
-/// Upstream leaves dials unbounded; kube-apiserver itself gives up after 30 s, so a little less is as patient.
+use crate::identifiers::Identifiers;
+
+/// Upstream has no limit for dials. kube-apiserver itself gives up after 30 s, so the default is slightly below.
 pub const DEFAULT_DIAL_TIMEOUT: Duration = Duration::from_secs(25);
-/// Upstream looks after an hour, so that dead peers stay in use for an hour. An upstream server does not allow more
-/// than one question in 30 s, so a little more is safe.
+/// Upstream's default is one hour, for which dead peers stay in use. An upstream server permits one ping per 30 s, so
+/// the default is slightly above.
 pub const DEFAULT_KEEPALIVE: Duration = Duration::from_secs(35);
 
-/// The owner and the group may use the frontend's socket.
+/// Owner and group may use the frontend's socket.
 pub const DEFAULT_UDS_PERMISSIONS: u32 = 0o770;
 
-/// `landfall tunnel server`.
+/// Configuration of `landfall tunnel server`.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// `--mode`
@@ -27,13 +28,13 @@ pub struct ServerConfig {
     pub agent_bind_address: IpAddr,
     /// `--agent-port`
     pub agent_port: u16,
-    /// `--cluster-cert`, `--cluster-key`, `--cluster-ca-cert`; none means no TLS, for tests and sidecars only.
-    pub agent_tls: Option<ServingFiles>,
-    /// `--cipher-suites`, `--tls-min-version`, for both of the above.
+    /// `--cluster-cert`, `--cluster-key`, `--cluster-ca-cert`; `None` disables TLS, for tests and sidecars only.
+    pub agent_tls: Option<ServerTlsFiles>,
+    /// `--cipher-suites`, `--tls-min-version`, for frontend and agents.
     pub tls_policy: TlsPolicy,
-    /// `--health-bind-address`, `--health-port`; none serves no health.
+    /// `--health-bind-address`, `--health-port`; `None` disables the health port.
     pub health: Option<(IpAddr, u16)>,
-    /// `--admin-bind-address`, `--admin-port`; none serves no administrators.
+    /// `--admin-bind-address`, `--admin-port`; `None` disables the admin port.
     pub admin: Option<(IpAddr, u16)>,
     /// `--keepalive-time`
     pub keepalive_time: Duration,
@@ -53,16 +54,16 @@ pub struct ServerConfig {
     pub limits: AgentLimits,
 }
 
-/// What one agent is asked to carry. Upstream knows no such limits.
+/// Limits for the load of one agent, which upstream does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentLimits {
-    /// Dials without an answer.
+    /// Pending dials.
     pub dials: usize,
-    /// Open tunnels; none: as many as there are.
+    /// Open tunnels; `None` for no limit.
     pub tunnels: Option<usize>,
 }
 
-/// Where kube-apiserver comes in.
+/// Listener for kube-apiserver.
 #[derive(Clone, Debug)]
 pub enum Frontend {
     Unix {
@@ -75,19 +76,19 @@ pub enum Frontend {
     Tcp {
         address: IpAddr,
         port: u16,
-        /// Clients must show a certificate of this authority.
-        tls: ServingFiles,
+        /// Clients must authenticate with a certificate of this CA.
+        tls: ServerTlsFiles,
     },
 }
 
-/// What the frontend speaks.
+/// Protocol of the frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Grpc,
     HttpConnect,
 }
 
-/// How an agent is chosen for a dial; several are tried in order.
+/// Selection of an agent for a dial; several strategies apply in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     Default,
@@ -95,46 +96,23 @@ pub enum Strategy {
     DefaultRoute,
 }
 
-/// A server's certificate and whose clients it believes.
-#[derive(Clone, Debug)]
-pub struct ServingFiles {
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-    /// None: clients need no certificate.
-    pub client_authority: Option<PathBuf>,
-}
-
-/// What a server accepts in a handshake.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsPolicy {
-    pub at_least: TlsVersion,
-    /// Names of suites for TLS 1.2; none means all that are safe. TLS 1.3 has only safe ones.
-    pub cipher_suites: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TlsVersion {
-    #[default]
-    Tls12,
-    Tls13,
-}
-
-/// `landfall tunnel agent`.
+/// Configuration of `landfall tunnel agent`.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// `--proxy-server-host`: one name or address, or several with commas between them.
+    /// `--proxy-server-host`: one name or address, or a comma-separated list.
     pub proxy_server_host: String,
     /// `--proxy-server-port`
     pub proxy_server_port: u16,
-    /// `--ca-cert`, `--agent-cert`, `--agent-key`, `--alpn-proto`; none means no TLS, for tests and sidecars only.
-    pub tls: Option<CallingFiles>,
+    /// `--ca-cert`, `--agent-cert`, `--agent-key`, `--alpn-proto` and `h2`. `None` disables TLS, for tests and sidecars
+    /// only.
+    pub tls: Option<ClientTls>,
     /// `--agent-id`
     pub agent_id: String,
     /// `--agent-identifiers`
     pub agent_identifiers: Identifiers,
-    /// `--health-server-host`, `--health-server-port`; none serves no health.
+    /// `--health-server-host`, `--health-server-port`; `None` disables the health port.
     pub health: Option<(IpAddr, u16)>,
-    /// `--admin-bind-address`, `--admin-server-port`; none serves no administrators.
+    /// `--admin-bind-address`, `--admin-server-port`; `None` disables the admin port.
     pub admin: Option<(IpAddr, u16)>,
     /// `--sync-interval`
     pub sync_interval: Duration,
@@ -146,18 +124,8 @@ pub struct AgentConfig {
     pub keepalive_time: Duration,
     /// `--service-account-token-path`
     pub service_account_token_path: Option<PathBuf>,
-    /// How long tunnels may go on after the first request to stop. Upstream waits for ever.
+    /// Time for open tunnels to finish after the first stop signal. Upstream waits without limit.
     pub drain_timeout: Duration,
-}
-
-/// A client's trust and its certificate.
-#[derive(Clone, Debug)]
-pub struct CallingFiles {
-    pub authority: PathBuf,
-    /// Certificate and key.
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Offered before `h2`.
-    pub alpn: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -166,14 +134,12 @@ pub enum ConfigError {
     Strategy(String),
     #[error("`{0}` is not a mode; hint: `grpc`, `http-connect`")]
     Mode(String),
-    #[error("`{0}` is not a TLS version; hint: `VersionTLS12`, `VersionTLS13`")]
-    TlsVersion(String),
 }
 
 // === impl ServerConfig ===
 
 impl ServerConfig {
-    /// Upstream's defaults, for a frontend and an identity that have none.
+    /// Returns upstream's defaults; frontend and server ID have none.
     pub fn new(frontend: Frontend, server_id: String) -> Self {
         Self {
             mode: Mode::Grpc,
@@ -199,7 +165,7 @@ impl ServerConfig {
 // === impl AgentConfig ===
 
 impl AgentConfig {
-    /// Upstream's defaults, for an identity that has none.
+    /// Returns upstream's defaults; the agent ID has none.
     pub fn new(agent_id: String) -> Self {
         Self {
             proxy_server_host: "127.0.0.1".to_owned(),
@@ -220,7 +186,7 @@ impl AgentConfig {
 }
 
 impl AgentConfig {
-    /// The names and addresses under which servers are called.
+    /// Returns the configured names and addresses of servers.
     pub(crate) fn server_names(&self) -> impl Iterator<Item = &str> {
         self.proxy_server_host.split(',').map(str::trim).filter(|name| !name.is_empty())
     }
@@ -229,22 +195,13 @@ impl AgentConfig {
 // === impl AgentLimits ===
 
 impl AgentLimits {
-    /// An agent this far behind is not going to answer in time.
+    /// An agent with more pending dials will not respond in time.
     pub const DEFAULT_DIALS: usize = 4096;
 }
 
 impl Default for AgentLimits {
     fn default() -> Self {
         Self { dials: Self::DEFAULT_DIALS, tunnels: None }
-    }
-}
-
-// === impl CallingFiles ===
-
-impl CallingFiles {
-    /// Whether they can be used as they stand now. They are read again for each call.
-    pub fn check(&self) -> Result<(), TlsError> {
-        crate::tls::calling(self).map(|_| ())
     }
 }
 
@@ -283,21 +240,6 @@ impl std::str::FromStr for Mode {
             "grpc" => Ok(Self::Grpc),
             "http-connect" => Ok(Self::HttpConnect),
             other => Err(ConfigError::Mode(other.to_owned())),
-        }
-    }
-}
-
-// === impl TlsVersion ===
-
-impl std::str::FromStr for TlsVersion {
-    type Err = ConfigError;
-
-    /// As Go names them. What is older than 1.2 is not spoken here: whoever asks for it gets 1.2.
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        match text {
-            "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Ok(Self::Tls12),
-            "VersionTLS13" => Ok(Self::Tls13),
-            other => Err(ConfigError::TlsVersion(other.to_owned())),
         }
     }
 }

@@ -1,15 +1,18 @@
-//! gRPC's message framing and its status words, on top of HTTP/2 streams.
+//! gRPC message framing and status, on top of HTTP/2 streams.
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::http2::Headers;
 
-/// grpc-go accepts messages up to 4 MiB, so no peer sends larger ones; a little more for what is around them.
+/// grpc-go accepts messages up to 4 MiB, so no peer sends larger ones; the margin covers the fields around the data.
 const MAX_MESSAGE: usize = 4 * 1024 * 1024 + 1024;
-/// A flag byte and a length before each message.
+/// Bytes that are escaped in `grpc-message`, in addition to non-ASCII ones.
+const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
+/// Length of the prefix of each message: a flag byte and the message length.
 pub const PREFIX: usize = 5;
 
-/// Cuts a stream of bytes into messages. A message that arrived in one piece is not copied.
+/// A parser for messages in a stream of bytes. It does not copy a message that arrived in one piece.
 #[derive(Debug, Default)]
 pub struct Messages {
     fresh: Bytes,
@@ -24,7 +27,7 @@ pub enum GrpcError {
     TooLarge { length: usize },
 }
 
-/// gRPC's status codes, as far as they are used here.
+/// The gRPC status codes in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Ok = 0,
@@ -33,7 +36,7 @@ pub enum Status {
     Unavailable = 14,
 }
 
-/// The prefix of a message of `length` bytes.
+/// Returns the prefix of a message of `length` bytes.
 pub fn prefix(length: usize) -> [u8; PREFIX] {
     let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     [0, a, b, c, d]
@@ -54,7 +57,7 @@ pub fn response() -> Headers {
     Headers::new().with(":status", "200").with("content-type", "application/grpc")
 }
 
-/// The answer to a call that fails before anything else is said.
+/// Returns the response to a call that fails before its first message.
 pub fn refusal(status: Status, message: &str) -> Headers {
     trailers_after(response(), status, message)
 }
@@ -65,10 +68,14 @@ pub fn trailers(status: Status, message: &str) -> Headers {
 
 fn trailers_after(headers: Headers, status: Status, message: &str) -> Headers {
     let headers = headers.with("grpc-status", (status as u8).to_string());
-    if message.is_empty() { headers } else { headers.with("grpc-message", percent_encoded(message)) }
+    if message.is_empty() {
+        headers
+    } else {
+        headers.with("grpc-message", utf8_percent_encode(message, MESSAGE).to_string())
+    }
 }
 
-/// What a peer's headers or trailers say about success: `None` while nothing is said.
+/// Returns the failure in a peer's headers or trailers; `None` while there is no status.
 pub fn failure(headers: &Headers) -> Option<String> {
     let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
     if let Some(status) = text(":status").filter(|status| status != "200") {
@@ -80,28 +87,16 @@ pub fn failure(headers: &Headers) -> Option<String> {
     }
 }
 
-/// Printable ASCII as it is, except `%`; everything else as `%XX`.
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
-
 // === impl Messages ===
 
 impl Messages {
-    /// Takes the next bytes of the stream. Everything before must have been asked for with [`Messages::next`].
+    /// Adds the next bytes of the stream. [`Messages::next`] must have returned all previous messages.
     pub fn push(&mut self, bytes: Bytes) {
         debug_assert!(self.fresh.is_empty(), "messages are taken before more bytes are given");
         self.fresh = bytes;
     }
 
-    /// The next complete message.
+    /// Returns the next complete message.
     #[expect(
         clippy::should_implement_trait,
         reason = "it can fail and go on later, which an iterator cannot say"

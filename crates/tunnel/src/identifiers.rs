@@ -1,8 +1,10 @@
-//! What an agent says it can reach: the `agentIdentifiers` of upstream, `ipv4=…&host=…&cidr=…&default-route=true`.
+//! The destinations that an agent can reach: upstream's `agentIdentifiers`, `ipv4=…&host=…&cidr=…&default-route=true`.
 
 use std::net::IpAddr;
 
-/// Identifiers an agent may have; a header larger than this is refused before.
+use percent_encoding::percent_decode_str;
+
+/// Maximum number of identifiers of an agent; the header size limit applies first.
 const MAX_IDENTIFIERS: usize = 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,7 +13,7 @@ pub struct Identifiers {
     hosts: Vec<String>,
     networks: Vec<Network>,
     default_route: bool,
-    /// As it was given, for the wire.
+    /// The original text, for the wire.
     text: String,
 }
 
@@ -21,10 +23,10 @@ struct Network {
     bits: u8,
 }
 
-/// How well an agent fits a destination; more specific is better.
+/// How specifically an agent matches a destination; more specific is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
-    /// A network around it, by the length of its prefix.
+    /// A network that contains the destination, by prefix length.
     Network(u8),
     Exact,
 }
@@ -39,8 +41,8 @@ pub enum IdentifierError {
     TooMany,
 }
 
-/// Whether names that are not known are an error: they are for the one who types them, not for a server that is older
-/// than its agent.
+/// Handling of unknown identifier names: an error on the command line, ignored in the header of an agent newer than its
+/// server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     Refused,
@@ -80,7 +82,7 @@ impl Identifiers {
         self.default_route
     }
 
-    /// How well this agent fits the host part of a destination. Addresses are compared as addresses, not as text.
+    /// Returns how this agent matches the host part of a destination. Addresses are compared by value, not as text.
     pub(crate) fn fit(&self, host: &str) -> Option<Fit> {
         let Ok(address) = host.parse::<IpAddr>() else {
             let host = host.to_ascii_lowercase();
@@ -120,33 +122,14 @@ impl Network {
     }
 }
 
-/// The host of `host:port`, without the brackets of an IPv6 address.
+/// Returns the host of `host:port`, without the brackets of an IPv6 address.
 pub(crate) fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match (first, hex.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            (b'+', _) => {
-                bytes.push(b' ');
-                rest = after;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

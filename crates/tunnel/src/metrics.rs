@@ -1,12 +1,12 @@
-//! Counters under upstream's names, so that dashboards and alerts go on working.
+//! Counters under upstream's names, so that existing dashboards and alerts keep working.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use landfall_cluster::Error;
+use landfall_net::metrics::{Counter, Histogram, MetricType, MetricsText};
 
 use crate::packet::Packet;
 
@@ -19,9 +19,9 @@ pub(crate) const AGENT_DIAL_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 2.5, 10.
 pub(crate) const CONNECTION_BUCKETS: &[f64] =
     &[1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0];
 
-/// Calls to the API server take from milliseconds to its deadline.
+/// Calls to the API server take from milliseconds up to their timeout.
 const CALL_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// Different answers remembered; there are a handful.
+/// Maximum number of distinct responses to count; usually there are a handful.
 const MAX_ANSWERS: usize = 64;
 
 const KINDS: [&str; 9] =
@@ -29,7 +29,7 @@ const KINDS: [&str; 9] =
 const CODES: [&str; 3] = ["Canceled", "Internal", "Unavailable"];
 const SEGMENTS: [&str; 4] = ["from_client", "to_client", "from_agent", "to_agent"];
 
-/// Where a packet was seen.
+/// The segment on which a packet was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
     FromClient = 0,
@@ -38,7 +38,7 @@ pub(crate) enum Segment {
     ToAgent = 3,
 }
 
-/// How a stream broke, in gRPC's words.
+/// The gRPC name of a stream failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broke {
     Canceled = 0,
@@ -46,14 +46,14 @@ pub(crate) enum Broke {
     Unavailable = 2,
 }
 
-/// Packets by segment and kind, and streams that broke.
+/// Packets by segment and kind, and failed streams.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     counts: [[AtomicU64; KINDS.len()]; SEGMENTS.len()],
     errors: [[AtomicU64; CODES.len()]; SEGMENTS.len()],
 }
 
-/// Calls to the API server, by its answer.
+/// Calls to the API server, by response.
 #[derive(Debug, Default)]
 pub(crate) struct Calls(Mutex<Answers>);
 
@@ -63,51 +63,21 @@ struct Answers {
     times: BTreeMap<u16, Histogram>,
 }
 
-/// What one link has carried.
+/// The traffic of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
-    /// Tunnels that wait for a slow reader, when they were last looked at.
+    /// Tunnels that waited for a slow reader at the last check.
     pub(crate) stalled: AtomicUsize,
     /// Tunnels closed because their reader was too slow.
     pub(crate) broken_off: Counter,
 }
 
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-/// How many of something there are now.
-#[derive(Debug, Default)]
-pub(crate) struct Gauge(AtomicU64);
-
-/// Counts for as long as it lives.
-#[derive(Debug)]
-pub(crate) struct Held(Arc<Gauge>);
-
-#[derive(Debug)]
-pub(crate) struct Histogram {
-    bounds: &'static [f64],
-    buckets: Vec<AtomicU64>,
-    microseconds: AtomicU64,
-}
-
-/// Observes how long it lived.
-#[derive(Debug)]
-pub(crate) struct Timed {
-    histogram: Arc<Histogram>,
-    started: Instant,
-}
-
-/// A page of metrics in the making.
-#[derive(Debug, Default)]
-pub(crate) struct Page(String);
-
 // === impl Packets ===
 
 impl Packets {
-    /// One of each, so that a page shows all there may be.
+    /// Increments every counter, so that a page shows all label values.
     #[cfg(feature = "reference")]
     pub(crate) fn one_of_each(&self) {
         for count in self.counts.iter().flatten().chain(self.errors.iter().flatten()) {
@@ -134,25 +104,29 @@ impl Packets {
         self.errors[segment as usize][how as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn write(&self, page: &mut Page, prefix: &str) {
-        let name = format!("{prefix}stream_packets_total");
-        page.head(&name, "counter", "Packets by segment and type");
+    pub(crate) fn write(&self, text: &mut MetricsText) {
+        let counted = |count: &AtomicU64| Some(count.load(Ordering::Relaxed)).filter(|count| *count > 0);
+        let mut family = text.family(
+            "stream_packets_total",
+            MetricType::Counter,
+            "Total number of packets, by segment and type.",
+        );
         for (segment, counts) in SEGMENTS.iter().zip(&self.counts) {
             for (kind, count) in KINDS.iter().zip(counts) {
-                let count = count.load(Ordering::Relaxed);
-                if count > 0 {
-                    page.line(&format!("{name}{{segment=\"{segment}\",packet_type=\"{kind}\"}}"), count);
+                if let Some(count) = counted(count) {
+                    family.value(&[("segment", segment), ("packet_type", kind)], count);
                 }
             }
         }
-        let name = format!("{prefix}stream_errors_total");
-        page.head(&name, "counter", "Streams that broke, by segment and gRPC code");
+        let mut family = text.family(
+            "stream_errors_total",
+            MetricType::Counter,
+            "Total number of failed streams, by segment and gRPC code.",
+        );
         for (segment, counts) in SEGMENTS.iter().zip(&self.errors) {
             for (code, count) in CODES.iter().zip(counts) {
-                let count = count.load(Ordering::Relaxed);
-                if count > 0 {
-                    let labels = format!("segment=\"{segment}\",code=\"{code}\",packet_type=\"Unknown\"");
-                    page.line(&format!("{name}{{{labels}}}"), count);
+                if let Some(count) = counted(count) {
+                    family.value(&[("segment", segment), ("code", code), ("packet_type", "Unknown")], count);
                 }
             }
         }
@@ -163,7 +137,7 @@ impl Packets {
 
 impl Calls {
     pub(crate) fn observe<T>(&self, answer: &Result<T, Error>, took: Duration) {
-        // Without an answer there is no status.
+        // Without a response there is no status.
         let (code, reason) = match answer {
             Ok(_) => (200, ""),
             Err(error) => error.answer().unwrap_or((0, "")),
@@ -175,125 +149,19 @@ impl Calls {
         }
     }
 
-    /// `label` is what this side calls the status.
-    pub(crate) fn write(&self, page: &mut Page, total: &str, latency: &str, label: &str) {
+    /// Writes the metrics. `status` is the name of the label for the HTTP status on this side.
+    pub(crate) fn write(&self, text: &mut MetricsText, total: &str, latency: &str, status: &str) {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        page.head(total, "counter", "Calls to the API server, by its answer");
+        let help = "Total number of requests to the API server, by response.";
+        let mut family = text.family(total, MetricType::Counter, help);
         for ((code, reason), count) in &answers.counts {
-            let reason = reason.replace(['"', '\\', '\n'], "_");
-            page.line(&format!("{total}{{{label}=\"{code}\",reason=\"{reason}\"}}"), count);
+            family.value(&[(status, &code.to_string()), ("reason", reason)], count);
         }
-        page.head(latency, "histogram", "Time to the API server's answer");
+        let mut family =
+            text.family(latency, MetricType::Histogram, "Time to the response of the API server.");
         for (code, times) in &answers.times {
-            times.write_series(page, latency, &format!("{label}=\"{code}\""));
+            family.histogram(&[(status, &code.to_string())], times);
         }
-    }
-}
-
-// === impl Counter ===
-
-impl Counter {
-    pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Gauge ===
-
-impl Gauge {
-    pub(crate) fn hold(self: &Arc<Self>) -> Held {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Held(Arc::clone(self))
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-// === impl Held ===
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-// === impl Histogram ===
-
-impl Histogram {
-    pub(crate) fn new(bounds: &'static [f64]) -> Self {
-        Self {
-            bounds,
-            buckets: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
-            microseconds: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn observe(&self, time: Duration) {
-        let seconds = time.as_secs_f64();
-        let bucket = self.bounds.iter().position(|bound| seconds <= *bound).unwrap_or(self.bounds.len());
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
-    }
-
-    pub(crate) fn time(self: &Arc<Self>) -> Timed {
-        Timed { histogram: Arc::clone(self), started: Instant::now() }
-    }
-
-    pub(crate) fn write(&self, page: &mut Page, name: &str, help: &str) {
-        page.head(name, "histogram", help);
-        self.write_series(page, name, "");
-    }
-
-    fn write_series(&self, page: &mut Page, name: &str, labels: &str) {
-        let (comma, braced) =
-            if labels.is_empty() { ("", String::new()) } else { (",", format!("{{{labels}}}")) };
-        let mut total = 0;
-        let bounds = self.bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
-        for (bound, bucket) in bounds.zip(&self.buckets) {
-            total += bucket.load(Ordering::Relaxed);
-            page.line(&format!("{name}_bucket{{{labels}{comma}le=\"{bound}\"}}"), total);
-        }
-        let sum = Duration::from_micros(self.microseconds.load(Ordering::Relaxed)).as_secs_f64();
-        page.line(&format!("{name}_sum{braced}"), sum);
-        page.line(&format!("{name}_count{braced}"), total);
-    }
-}
-
-// === impl Timed ===
-
-impl Drop for Timed {
-    fn drop(&mut self) {
-        self.histogram.observe(self.started.elapsed());
-    }
-}
-
-// === impl Page ===
-
-impl Page {
-    pub(crate) fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string cannot fail.
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-    }
-
-    pub(crate) fn line(&mut self, series: &str, value: impl std::fmt::Display) {
-        let _ = writeln!(self.0, "{series} {value}");
-    }
-
-    /// A metric of one series.
-    pub(crate) fn single(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
-        self.head(name, kind, help);
-        self.line(name, value);
-    }
-
-    pub(crate) fn finish(self) -> String {
-        self.0
     }
 }
 
@@ -302,37 +170,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_written_as_prometheus_reads_it() {
-        let (packets, histogram) = (Packets::default(), Histogram::new(&[0.5, 2.0]));
+    fn packets_are_counted_by_segment_and_type() {
+        let packets = Packets::default();
         packets.count(Segment::ToAgent, &Packet::Drain);
         packets.count(Segment::ToAgent, &Packet::Drain);
         packets.broke(Segment::FromAgent, Broke::Unavailable);
-        histogram.observe(Duration::from_millis(100));
-        histogram.observe(Duration::from_secs(1));
-        histogram.observe(Duration::from_secs(9));
-        let mut page = Page::default();
-        packets.write(&mut page, AGENT);
-        histogram.write(&mut page, "x_seconds", "Time");
-        page.single("y", "gauge", "Things", 4);
+        let mut text = MetricsText::new(AGENT);
+        packets.write(&mut text);
         let expected = "\
-# HELP konnectivity_network_proxy_agent_stream_packets_total Packets by segment and type
+# HELP konnectivity_network_proxy_agent_stream_packets_total Total number of packets, by segment and type.
 # TYPE konnectivity_network_proxy_agent_stream_packets_total counter
 konnectivity_network_proxy_agent_stream_packets_total{segment=\"to_agent\",packet_type=\"DRAIN\"} 2
-# HELP konnectivity_network_proxy_agent_stream_errors_total Streams that broke, by segment and gRPC code
+# HELP konnectivity_network_proxy_agent_stream_errors_total Total number of failed streams, by segment and gRPC code.
 # TYPE konnectivity_network_proxy_agent_stream_errors_total counter
 konnectivity_network_proxy_agent_stream_errors_total{segment=\"from_agent\",code=\"Unavailable\",packet_type=\"Unknown\"} 1
-# HELP x_seconds Time
-# TYPE x_seconds histogram
-x_seconds_bucket{le=\"0.5\"} 1
-x_seconds_bucket{le=\"2\"} 2
-x_seconds_bucket{le=\"+Inf\"} 3
-x_seconds_sum 10.1
-x_seconds_count 3
-# HELP y Things
-# TYPE y gauge
-y 4
 ";
-        assert_eq!(page.finish(), expected);
+        assert_eq!(text.finish(), expected);
     }
 
     #[test]
@@ -342,9 +195,9 @@ y 4
         calls.observe(&Ok(()), Duration::from_millis(7));
         let late = Error::Late { asked: "list".to_owned(), seconds: 15 };
         calls.observe::<()>(&Err(late), Duration::from_secs(15));
-        let mut page = Page::default();
-        calls.write(&mut page, "t", "l", "code");
-        let page = page.finish();
+        let mut text = MetricsText::default();
+        calls.write(&mut text, "t", "l", "code");
+        let page = text.finish();
         for line in [
             "t{code=\"200\",reason=\"\"} 2",
             "t{code=\"0\",reason=\"\"} 1",
@@ -353,14 +206,5 @@ y 4
         ] {
             assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
         }
-    }
-
-    #[test]
-    fn what_is_held_is_counted_until_it_is_dropped() {
-        let gauge = Arc::new(Gauge::default());
-        let held = (gauge.hold(), gauge.hold());
-        assert_eq!(gauge.get(), 2);
-        drop(held);
-        assert_eq!(gauge.get(), 0);
     }
 }

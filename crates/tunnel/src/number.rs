@@ -7,15 +7,15 @@ static STATE: LazyLock<AtomicU64> = LazyLock::new(|| {
     if getrandom::fill(&mut bytes).is_ok() {
         return AtomicU64::new(u64::from_le_bytes(bytes));
     }
-    // Should the system have no randomness, the clock has to do: numbers only have to differ.
+    // The clock replaces missing system randomness: the numbers only need to differ.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     AtomicU64::new(u64::from(now.subsec_nanos()) << 32 | now.as_secs() & 0xffff_ffff)
 });
 
-/// A number, not negative, that differs from the others and looks random. It keeps no secret: it names a dial, chooses
-/// an agent, spreads a pause.
+/// Returns a unique, non-negative number that looks random. It protects no secret: it identifies a dial, selects an
+/// agent, or varies a pause.
 pub(crate) fn random() -> i64 {
-    /// The step of SplitMix64: a counter, well stirred.
+    /// The increment of SplitMix64, which is a counter with a mixing function.
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
     #[cfg(test)]
     if let Some(seeded) = SEEDED.get() {
@@ -27,7 +27,7 @@ pub(crate) fn random() -> i64 {
 
 #[cfg(test)]
 thread_local! {
-    /// A simulation's numbers are the same each time.
+    /// Seed of a simulation, whose numbers are reproducible.
     pub(crate) static SEEDED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
 }
 
@@ -37,19 +37,14 @@ fn stirred(mut mixed: u64) -> i64 {
     (mixed ^ mixed >> 31).cast_signed() & i64::MAX
 }
 
-/// A name that nothing else has: a random UUID.
+/// Returns a globally unique name: a random UUID.
 pub fn unique_id() -> String {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         bytes[..8].copy_from_slice(&random().to_le_bytes());
         bytes[8..].copy_from_slice(&random().to_le_bytes());
     }
-    let mut bits = u128::from_be_bytes(bytes);
-    // Version 4, variant 1: what the rest is made of.
-    bits = bits & !(0xf << 76) | 0x4 << 76;
-    bits = bits & !(0x3 << 62) | 0x2 << 62;
-    let hex = format!("{bits:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Bytes between a socket and a tunnel, both ways, until either ends.
+//! Copies bytes between a socket and a tunnel in both directions, until either ends.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -8,53 +8,53 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
+use landfall_net::metrics::Histogram;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::Sleep;
 
-use crate::metrics::Histogram;
 use crate::mux::Tunnel;
 use crate::socket::Peer;
 use crate::transport::poll_read;
 
-/// How long the rest of a tunnel may wait for a reader that takes nothing, once the other end has closed.
+/// Time for which remaining data may wait for a stalled reader after the other end has closed.
 const LINGER: Duration = Duration::from_secs(5);
-/// How often it is looked whether a client is still there whose endpoint takes nothing.
+/// Interval for checking whether a client is still connected while its endpoint is stalled.
 const HANG_UP_LOOK: Duration = Duration::from_secs(10);
-/// Pieces taken from a tunnel for one write.
+/// Maximum number of pieces in one write.
 const MAX_SLICES: usize = 8;
-/// Rounds of one poll before other tasks have their turn.
+/// Rounds of one poll before other tasks run.
 const MAX_ROUNDS: usize = 16;
 
-/// Which end of the tunnel the socket is; it decides what its end of stream means.
+/// The end of the tunnel at this socket, which determines the meaning of end of stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Socket {
-    /// A client that has sent everything may still read the rest of the answer.
+    /// A client that has sent everything may still read the rest of the response.
     Client,
     Endpoint,
 }
 
 struct Relay<'a, S> {
     kind: Socket,
-    /// How long writes waited.
+    /// Time that writes waited.
     write_times: Option<&'a Histogram>,
-    /// Since when the socket takes nothing.
+    /// Time since which the socket accepts no data.
     blocked: Option<Instant>,
     socket: &'a mut S,
     tunnel: &'a Tunnel,
-    /// Taken from the tunnel, not yet written.
+    /// Received from the tunnel, not yet written.
     unwritten: VecDeque<Bytes>,
-    /// The socket gives no more.
+    /// The socket has reached end of stream.
     read_ended: bool,
-    /// The tunnel gives no more.
+    /// The tunnel has ended.
     tunnel_ended: bool,
     unflushed: bool,
-    /// Runs once one side has ended; moved on whenever something is written.
+    /// Starts after one side has ended; every write restarts it.
     linger: Option<Pin<Box<Sleep>>>,
-    /// Runs while the tunnel takes nothing more from a client, whose end would not be seen by reading.
+    /// Runs while the tunnel accepts no more data from a client, because reads then do not detect its disconnection.
     no_room: Option<Pin<Box<Sleep>>>,
 }
 
-/// Relays until both ends are done. The caller drops the tunnel, which closes it.
+/// Relays until both ends have finished. The caller drops the tunnel, which closes it.
 pub(crate) async fn relay<S: Peer>(
     kind: Socket,
     socket: &mut S,
@@ -77,7 +77,7 @@ pub(crate) async fn relay<S: Peer>(
     poll_fn(|cx| relay.poll(cx)).await;
     tunnel.finish();
     if !socket.closes_well() {
-        // The end of the stream is all that is left to say; a peer that is gone does not hear it.
+        // Only the end of the stream remains to be sent; the peer may have disconnected.
         let _ = tokio::time::timeout(LINGER, socket.shutdown()).await;
     }
 }
@@ -93,7 +93,7 @@ impl<S: Peer> Relay<'_, S> {
                 return Poll::Ready(());
             }
             if up.is_pending() && down.is_pending() {
-                // The end has to be noticed also behind bytes that the socket does not take.
+                // The end must be detected even behind bytes that the socket does not accept.
                 if self.tunnel.poll_ended(cx).is_ready() || self.read_ended {
                     let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
                     return linger.as_mut().poll(cx);
@@ -105,13 +105,13 @@ impl<S: Peer> Relay<'_, S> {
         Poll::Pending
     }
 
-    /// Either end closes the tunnel, but what was on its way is delivered first.
+    /// Returns whether the relay is complete. Either end closes the tunnel, but data in flight is delivered first.
     fn is_over(&self) -> bool {
         let delivered = self.unwritten.is_empty() && !self.unflushed;
         delivered && (self.tunnel_ended || self.read_ended && self.kind == Socket::Endpoint)
     }
 
-    /// From the socket to the tunnel: one piece.
+    /// Moves one piece from the socket to the tunnel.
     fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.read_ended || self.tunnel_ended {
             return Poll::Pending;
@@ -123,7 +123,7 @@ impl<S: Peer> Relay<'_, S> {
         }
         match ready!(poll_read(self.socket, cx)) {
             Ok(bytes) if !bytes.is_empty() => self.tunnel.send(bytes),
-            // A broken socket and an ended one are the same to the other end.
+            // For the other end, a failed socket is the same as an ended one.
             _ => {
                 self.read_ended = true;
                 self.tunnel.finish();
@@ -132,8 +132,8 @@ impl<S: Peer> Relay<'_, S> {
         Poll::Ready(())
     }
 
-    /// Notices a client that is gone although its endpoint has not taken all it sent. The tunnel then ends without the
-    /// rest, for which nothing has been done in a long time.
+    /// Detects that a client disconnected while its endpoint is stalled. The tunnel then ends without the remaining
+    /// data, which has not progressed for a long time.
     fn poll_hang_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.kind == Socket::Endpoint {
             return Poll::Pending;
@@ -148,7 +148,7 @@ impl<S: Peer> Relay<'_, S> {
         Poll::Ready(())
     }
 
-    /// From the tunnel to the socket: as much as one write takes.
+    /// Moves data from the tunnel to the socket, as much as one write accepts.
     fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.unwritten.len() < MAX_SLICES && !self.tunnel_ended {
             match self.tunnel.poll_receive(cx) {
@@ -159,7 +159,7 @@ impl<S: Peer> Relay<'_, S> {
         }
         if self.unwritten.is_empty() {
             if self.unflushed {
-                // A failed flush shows again at the next write or at the end.
+                // A failed flush reappears at the next write or at the end.
                 let _ = ready!(Pin::new(&mut *self.socket).poll_flush(cx));
                 self.unflushed = false;
             }
@@ -178,13 +178,13 @@ impl<S: Peer> Relay<'_, S> {
             return Poll::Pending;
         };
         if let Some(times) = self.write_times {
-            // The clock is only asked when there was something to wait for.
+            // The clock is read only if a write had to wait.
             times.observe(self.blocked.take().map_or(Duration::ZERO, |since| since.elapsed()));
         }
         match written {
             Ok(written) if written > 0 => self.advance(written),
             _ => {
-                // Nobody reads any more: the rest has nowhere to go.
+                // The socket accepts no more data, so the rest is dropped.
                 self.unwritten.clear();
                 self.unflushed = false;
                 self.tunnel_ended = true;

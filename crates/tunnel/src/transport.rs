@@ -1,4 +1,4 @@
-//! Where HTTP/2 meets a socket: one future that reads, writes and keeps time for one connection.
+//! HTTP/2 on a socket: one future that reads, writes and handles timers of a connection.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,47 +17,50 @@ use tokio_util::io::poll_read_buf;
 use crate::clock;
 use crate::http2::{Connection, Event, Http2Error};
 
-/// One read. Larger reads save little and keep more memory busy.
+/// Encrypted bytes that a busy connection may buffer for a single write. The default limit of rustls is 64 KiB.
+pub(crate) const TLS_WRITE: usize = 256 * 1024;
+
+/// Size of a read. Larger reads gain little and occupy more memory.
 const READ_SIZE: usize = 128 * 1024;
-/// A buffer with less room than this is not worth reading into.
+/// Minimum free capacity of a buffer for a read.
 const MIN_ROOM: usize = 32 * 1024;
-/// What is smaller is copied out of the read buffer, so that a few bytes do not keep a large buffer alive.
+/// Smaller pieces are copied out of the read buffer, so that a few bytes do not keep a large buffer allocated.
 const COPY_BELOW: usize = 16 * 1024;
-/// While the peer does not read its answers, it is not read from either.
+/// Unwritten bytes above which the connection stops reading, because its peer does not read the responses.
 const MAX_BACKLOG: usize = 1024 * 1024;
-/// Rounds of one poll before other tasks have their turn.
+/// Rounds of one poll before other tasks run.
 const MAX_ROUNDS: usize = 32;
-/// Pieces handed to the kernel at once.
+/// Maximum number of slices per write.
 const MAX_SLICES: usize = 16;
-/// How often whoever drives a connection looks at the clock.
+/// Interval of a connection's timer.
 const TICK: Duration = Duration::from_millis(500);
-/// How long a last word may take to be written.
+/// Timeout to write the final frames.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Read buffers kept for each thread: as many as are under way for a few busy tunnels.
+/// Read buffers kept per thread: as many as a few busy tunnels have in flight.
 const MAX_SPARE: usize = 16;
 
 thread_local! {
-    /// Read buffers lent to whichever task reads next, so that idle connections hold none. A buffer comes back while
-    /// pieces of it are still under way, and is used again once they are gone.
+    /// Read buffers shared between tasks, so that idle connections hold none. A buffer returns while pieces of it are
+    /// still in use, and is reused once they are dropped.
     static SPARE: RefCell<VecDeque<BytesMut>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// What is done with a connection's events.
+/// A handler for the events of a connection.
 pub(crate) trait Driven {
-    /// Why driving ends.
+    /// Reason for the end of driving.
     type End;
 
     fn on_event(&mut self, connection: &mut Connection, event: Event, now: Instant)
     -> ControlFlow<Self::End>;
 
-    /// Sends what is waiting. Called after events, after the waker was woken, and when there is room again.
+    /// Sends queued data. Called after events, after a wake-up, and when there is capacity again.
     fn pump(&mut self, connection: &mut Connection, cx: &mut Context<'_>) -> ControlFlow<Self::End>;
 
-    /// Called now and then, when [`Driven::NEEDS_TICKS`].
+    /// Called periodically if [`Driven::NEEDS_TICKS`].
     fn tick(&mut self, connection: &mut Connection, now: Instant) -> ControlFlow<Self::End>;
 
-    /// Whether the clock matters beyond keepalive.
+    /// Whether `tick` is needed beyond keepalive.
     const NEEDS_TICKS: bool;
 }
 
@@ -67,20 +70,20 @@ pub(crate) struct Transport<S> {
     socket: S,
     pub(crate) connection: Connection,
     input: BytesMut,
-    /// The socket has taken bytes that it may still hold, as TLS does.
+    /// The socket may still buffer written bytes, as TLS does.
     unflushed: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// A socket below TLS. rustls asks for 4 KiB at a time; this reads as much as there is, into memory that is only held
-/// while there is something in it.
+/// A socket below TLS. rustls reads 4 KiB at a time; this reads all that is available, into memory that is held only
+/// while it contains data.
 #[derive(Debug)]
 pub(crate) struct ReadAhead<S> {
     socket: S,
     ahead: BytesMut,
 }
 
-/// Why a connection ended.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Lost {
     #[error("the peer closed the connection")]
@@ -91,7 +94,7 @@ pub(crate) enum Lost {
     Http2(#[source] Http2Error),
 }
 
-/// Reads once, into memory that is only held while there is something in it.
+/// Reads once, into memory that is held only while it contains data.
 pub(crate) fn poll_read<S: AsyncRead + Unpin>(
     socket: &mut S,
     cx: &mut Context<'_>,
@@ -118,7 +121,7 @@ fn spare(room: usize) -> BytesMut {
 
 fn give_back(mut buffer: BytesMut) {
     buffer.clear();
-    // All of it at once, unless pieces of it are still under way.
+    // Reclaims the full capacity, unless pieces of the buffer are still in use.
     let _ = buffer.try_reclaim(READ_SIZE);
     SPARE.with_borrow_mut(|spares| {
         if spares.len() == MAX_SPARE {
@@ -204,7 +207,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         outcome
     }
 
-    /// Writes what is left, such as the reason of an end, and closes. Failures do not matter any more.
+    /// Writes the remaining output, such as the reason for the end, and closes. Errors are ignored.
     pub(crate) async fn say_last_word(&mut self) {
         let _ = tokio::time::timeout(LAST_WORD, async {
             poll_fn(|cx| self.poll_write(cx)).await?;
@@ -256,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         if self.input.is_empty() {
             self.input = spare(MIN_ROOM);
         } else if self.input.capacity() - self.input.len() < MIN_ROOM {
-            // The beginning of a frame moves on; the buffer it leaves is used again.
+            // The start of a frame moves to another buffer, and the old one is reused.
             let mut fresh = spare(self.input.len() + MIN_ROOM);
             fresh.extend_from_slice(&self.input);
             give_back(std::mem::replace(&mut self.input, fresh));
@@ -314,13 +317,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.timer {
             Some(timer) => timer.as_mut().poll(cx),
-            // The first look at the clock starts it.
+            // The first poll starts the timer.
             None => Poll::Ready(()),
         }
     }
 
     fn set_timer(&mut self, ticks: bool, now: Instant, keepalive: Option<Instant>) {
-        /// Far enough to mean never.
+        /// Effectively never.
         const IDLE: Duration = Duration::from_secs(24 * 3600);
         let until = match (ticks, keepalive) {
             (true, Some(due)) => due.min(now + TICK),

@@ -1,4 +1,4 @@
-//! What server and agent ask of a real kube-apiserver: whose token it is, and how many servers there are.
+//! Queries of server and agent to a real kube-apiserver: token reviews and server leases.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use landfall_cluster::{Cluster, LeaseQuery};
 use landfall_testkit::{ApiServer, eventually, have};
 use landfall_tunnel::agent::{Agent, CountSource};
-use landfall_tunnel::config::{AgentConfig, CallingFiles, Mode, ServerConfig, ServingFiles};
+use landfall_tunnel::config::{AgentConfig, ClientTls, Mode, ServerConfig, ServerTlsFiles};
 use landfall_tunnel::server::{Authenticate, LeaseSettings, Server, TokenReviews, labels};
 use tokio_util::sync::CancellationToken;
 
@@ -48,13 +48,13 @@ fn tokens_open_the_door(cluster: &ApiServer, bed: &Bed, door: &Cluster) {
         assert!(refused.contains(said), "{refused}");
     }
 
-    // No client certificates: the token is all there is.
-    let files = ServingFiles { client_authority: None, ..bed.serving() };
+    // Without client certificates, the token is the only credential.
+    let files = ServerTlsFiles { client_ca: None, ..bed.serving() };
     let config = ServerConfig { agent_tls: Some(files), ..bed.server_config(Mode::HttpConnect) };
     let server = bed.start_server_with(config, Some(reviews)).unwrap();
     let path = bed.file("token");
     std::fs::write(&path, token("stranger", "tunnel")).unwrap();
-    let tls = CallingFiles { authority: bed.file("ca.crt"), certificate: None, alpn: Vec::new() };
+    let tls = ClientTls { ca: Some(bed.file("ca.crt")), certificate: None, protocols: vec![b"h2".to_vec()] };
     let config = AgentConfig {
         tls: Some(tls),
         service_account_token_path: Some(path.clone()),
@@ -62,7 +62,7 @@ fn tokens_open_the_door(cluster: &ApiServer, bed: &Bed, door: &Cluster) {
     };
     let (agent, stop) = bed.start_agent(config);
     assert_eq!(agent.connected_servers(), 0);
-    // kubelet swaps the file; the agent comes back with the new token.
+    // The kubelet replaces the file; the agent reconnects with the new token.
     std::fs::write(&path, token("agent", "tunnel")).unwrap();
     eventually("the agent to be let in", SOON, || (agent.connected_servers() == 1).then_some(())).unwrap();
     stop.cancel();
@@ -112,14 +112,14 @@ fn leases_count_servers(cluster: &ApiServer, bed: &Bed, door: &Cluster) {
     let agent = agent.counting_leases(door.clone(), query, CountSource::Default);
     let (view, stop) = (agent.view(), CancellationToken::new());
     bed.runtime.spawn(agent.run(stop.clone()));
-    // The flag says one server; leases know better.
+    // The flag says one server, but the leases contain both.
     eventually("both servers to be counted", SOON, || (view.expected_servers() == 2).then_some(())).unwrap();
     eventually("the one that can be reached", SOON, || (view.connected_servers() == 1).then_some(()))
         .unwrap();
     eventually("the server to learn of the other", SOON, || (one.status().server_count == 2).then_some(()))
         .unwrap();
 
-    // A server that stops gives its lease up.
+    // A server that stops releases its lease.
     stop_two.cancel();
     eventually("its lease to go", SOON, || (!names().contains("server-two")).then_some(())).unwrap();
     eventually("the count to follow", SOON, || (view.expected_servers() == 1).then_some(())).unwrap();

@@ -1,4 +1,4 @@
-//! What operators do and meet: rollouts, rotated files, wedged agents, limits, several addresses, sockets left over.
+//! Operational situations: rollouts, rotated files, stalled agents, limits, several addresses, stale sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{eventually, free_port};
 use landfall_tunnel::config::{
-    AgentConfig, AgentLimits, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig,
+    AgentConfig, AgentLimits, CertificateFiles, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig,
 };
 use landfall_tunnel::packet::Packet;
 use landfall_tunnel::server::Server;
@@ -22,7 +22,7 @@ use bed::client::{GrpcClient, connect};
 use bed::endpoint::Endpoint;
 use bed::{Bed, OurServer, SOON};
 
-/// Certificates are looked at every 15 s.
+/// Certificates are checked every 15 s.
 const ROTATED: Duration = Duration::from_secs(90);
 
 fn plain(bed: &Bed) -> ServerConfig {
@@ -49,7 +49,8 @@ fn ping(client: &mut UnixStream) {
     assert_eq!(&back, b"ahoy");
 }
 
-/// A rollout: the old server says that it will go, the agent meets the new one, and only then the old tunnel ends.
+/// Tests a rollout: the old server announces its end, the agent connects to the new one, and only then the old tunnel
+/// ends.
 #[test]
 fn a_stopping_server_sends_its_agent_to_another_before_it_goes() {
     let bed = Bed::new().unwrap();
@@ -74,14 +75,15 @@ fn a_stopping_server_sends_its_agent_to_another_before_it_goes() {
     let new = eventually("the port to be free", SOON, || bed.start_server(config("new")).ok()).unwrap();
     eventually("the agent to meet the new server", SOON, || new.view.is_ready().then_some(())).unwrap();
     ping(&mut connect(&bed.file("new"), &echo).unwrap());
-    // The old tunnel outlived the change, and the old link ends with it.
+    // The old tunnel survived the change, and the old link ends with it.
     ping(&mut tunnel);
     drop(tunnel);
     eventually("the old link to end", SOON, || old.view.agents().is_empty().then_some(())).unwrap();
     assert_eq!(agent.connected_servers(), 1);
 }
 
-/// An agent that takes dials and never answers is found out by the first, and then asked last.
+/// Tests an agent that accepts dials without responding: the first dial marks it as suspect, and then it is chosen
+/// last.
 #[test]
 fn a_wedged_agent_is_avoided() {
     let bed = Bed::new().unwrap();
@@ -92,7 +94,7 @@ fn a_wedged_agent_is_avoided() {
     bed.start_agent(AgentConfig { tls: None, ..bed.agent_config(server.agent_port, "good") });
     eventually("both agents", SOON, || (server.view.agents().len() == 2).then_some(())).unwrap();
     let doubted = || server.view.agents().iter().any(|agent| agent.id == "wedged" && agent.doubted);
-    // Whichever is asked first, the tunnel is had; sooner or later the wedged one was asked.
+    // The tunnel opens whichever agent is tried first; eventually the stalled one was tried.
     eventually("the wedged agent to be found out", Duration::from_secs(120), || {
         ping(&mut connect(&bed.socket(), &echo).unwrap());
         doubted().then_some(())
@@ -109,7 +111,7 @@ fn a_wedged_agent_is_avoided() {
     }
 }
 
-/// Pending dials do not pile up: beyond the limit the answer comes at once, and says why.
+/// Tests that pending dials do not accumulate: beyond the limit they fail immediately, with a reason.
 #[test]
 fn more_dials_than_an_agent_may_have_are_refused_at_once() {
     let bed = Bed::new().unwrap();
@@ -152,7 +154,7 @@ fn tunnels_beyond_an_agents_limit_go_to_another() {
     eventually("room again", SOON, || connect(&bed.socket(), &echo).ok()).unwrap();
 }
 
-/// Without a load balancer: every address is called, so every server is met.
+/// Tests discovery without a load balancer: the agent calls every address, so it finds every server.
 #[test]
 fn an_agent_meets_the_servers_behind_all_its_addresses() {
     let bed = Bed::new().unwrap();
@@ -179,12 +181,12 @@ fn an_agent_meets_the_servers_behind_all_its_addresses() {
     assert!(one.view.is_ready() && two.view.is_ready());
 }
 
-/// The authority of the agents' certificates changes, and then the agents' certificates.
+/// Tests the rotation of the CA of the agents' certificates, followed by the agents' certificates.
 #[test]
 fn rotated_authorities_and_agent_certificates_are_used_without_a_restart() {
     let bed = Bed::new().unwrap();
     let server = bed.start_server(bed.server_config(Mode::HttpConnect)).unwrap();
-    // The agent shows a certificate that nobody here has issued, and knows none that has.
+    // The agent has a certificate from an unknown CA and does not trust the server's CA.
     let other = Authority::new("the next authority", 7).unwrap();
     let pair = other.issue(&Leaf::new("agent", Purpose::Call)).unwrap();
     for (name, content) in [
@@ -196,20 +198,23 @@ fn rotated_authorities_and_agent_certificates_are_used_without_a_restart() {
     }
     let mut config = bed.agent_config(server.agent_port, "agent");
     if let Some(tls) = &mut config.tls {
-        tls.authority = bed.file("next.crt");
-        tls.certificate = Some((bed.file("next-agent.crt"), bed.file("next-agent.key")));
+        tls.ca = Some(bed.file("next.crt"));
+        tls.certificate = Some(CertificateFiles {
+            certificate: bed.file("next-agent.crt"),
+            key: bed.file("next-agent.key"),
+        });
     }
     let (agent, _) = bed.start_agent(config);
-    // The agent's side first: it believes the server once its own file says so.
+    // First the agent: it trusts the server once its own CA file contains the CA.
     std::fs::write(bed.file("next.crt"), format!("{}{}", other.certificate(), bed.authority.certificate()))
         .unwrap();
-    // Then the server's: both authorities count while the change is under way.
+    // Then the server: both CAs are valid during the change.
     std::fs::write(bed.file("ca.crt"), format!("{}{}", bed.authority.certificate(), other.certificate()))
         .unwrap();
     eventually("the agent to be let in", ROTATED, || (agent.connected_servers() == 1).then_some(())).unwrap();
 }
 
-/// A dial that is abandoned leaves neither a tunnel nor a figure behind.
+/// Tests that a canceled dial leaves neither a tunnel nor a metric behind.
 #[test]
 fn abandoned_grpc_dials_leave_nothing() {
     let bed = Bed::new().unwrap();
@@ -236,7 +241,7 @@ fn a_socket_left_over_is_replaced_one_in_use_is_not_and_a_bad_one_is_an_error() 
         let config = ServerConfig { frontend: at(path), ..plain(&bed) };
         bed.runtime.block_on(Server::bind(config, None))
     };
-    // A crash leaves a socket behind that nobody answers.
+    // A crash leaves a stale socket.
     drop(std::os::unix::net::UnixListener::bind(bed.socket()).unwrap());
     assert!(bed.socket().exists());
     let server = bind(bed.socket()).unwrap();
@@ -247,7 +252,7 @@ fn a_socket_left_over_is_replaced_one_in_use_is_not_and_a_bad_one_is_an_error() 
     drop(server);
 }
 
-/// A name that was mistaken costs nobody a file.
+/// Tests that a wrong path does not delete a file.
 #[test]
 fn only_a_socket_is_replaced() {
     let bed = Bed::new().unwrap();
@@ -266,7 +271,7 @@ fn only_a_socket_is_replaced() {
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
 }
 
-/// An address of this machine that the frontend's client asks for in another spelling reaches the agent that has it.
+/// Tests that different spellings of an agent's address select that agent.
 #[test]
 fn an_agent_is_found_by_address_however_it_is_written() {
     let bed = Bed::new().unwrap();

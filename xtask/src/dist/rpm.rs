@@ -1,5 +1,5 @@
-//! A package for Fedora, RHEL and their children: a lead nobody reads any more, a header of digests, a header of facts, and a
-//! packed cpio archive.
+//! Package for Fedora, RHEL and their derivatives: an obsolete lead, a header of digests, a header of
+//! metadata, and a compressed cpio archive.
 
 use std::fmt::Write as _;
 
@@ -10,27 +10,27 @@ use super::package::{About, Content, Entry, gzip};
 
 const ARCHITECTURE: &str = "x86_64";
 const RELEASE: &str = "1";
-/// What a header begins with: magic, version, four bytes for later.
+/// Start of a header: magic, version, four reserved bytes.
 const HEADER: [u8; 8] = [0x8e, 0xad, 0xe8, 0x01, 0, 0, 0, 0];
-/// Both headers begin with a tag that says how much of them is sealed.
+/// Tags at the start of both headers that state the size of the signed region.
 const SEALED_SIGNATURES: u32 = 62;
 const SEALED_FACTS: u32 = 63;
-/// How digests are named in headers.
+/// Digest algorithm in headers.
 const SHA256: u32 = 8;
 const REGULAR: u16 = 0o100_000;
 const LINK: u16 = 0o120_000;
-/// A file to be compared in every respect.
+/// Flags for a file that is verified in all respects.
 const VERIFY_ALL: u32 = u32::MAX;
-/// Documentation, as `rpm -qd` lists it.
+/// Flag for documentation, as listed by `rpm -qd`.
 const DOCUMENTATION: u32 = 1 << 1;
-/// `name <= version`, of the package format itself.
+/// `name <= version` for the package format itself.
 const NEEDS_FORMAT: u32 = 1 << 3 | 1 << 1 | 1 << 24;
 const EQUAL: u32 = 1 << 3;
 
-/// What a tag of a header holds.
+/// The value of a header tag.
 enum Value {
     Text(String),
-    /// Text that could be translated.
+    /// Translatable text.
     Words(String),
     Texts(Vec<String>),
     Short(Vec<u16>),
@@ -49,14 +49,14 @@ pub(crate) fn build(about: &About, entries: &[Entry]) -> Result<Vec<u8>> {
     let signatures = header(
         SEALED_SIGNATURES,
         vec![
-            (273, Value::Text(hex(&facts))),
+            (273, Value::Text(sha256(&facts))),
             (1000, Value::Number(vec![whole])),
             (1007, Value::Number(vec![number(archive.len())?])),
         ],
     )?;
     let mut package = lead(about);
     package.extend(&signatures);
-    // What follows begins at a multiple of eight.
+    // The next header starts at a multiple of eight.
     package.resize(package.len().next_multiple_of(8), 0);
     package.extend(facts);
     package.extend(payload);
@@ -118,7 +118,7 @@ fn facts(about: &About, entries: &[Entry], archive: &[u8], payload: &[u8]) -> Re
         (
             1035,
             all(&|entry| {
-                if matches!(entry.content, Content::File(_)) { hex(bytes(entry)) } else { String::new() }
+                if matches!(entry.content, Content::File(_)) { sha256(bytes(entry)) } else { String::new() }
             }),
         ),
         (
@@ -147,13 +147,13 @@ fn facts(about: &About, entries: &[Entry], archive: &[u8], payload: &[u8]) -> Re
         (1125, text("gzip")),
         (1126, text("9")),
         (5011, Value::Number(vec![SHA256])),
-        (5092, Value::Texts(vec![hex(payload)])),
+        (5092, Value::Texts(vec![sha256(payload)])),
         (5093, Value::Number(vec![SHA256])),
-        (5097, Value::Texts(vec![hex(archive)])),
+        (5097, Value::Texts(vec![sha256(archive)])),
     ])
 }
 
-/// An index of tags and a store of their values, sealed by the tag `seal`.
+/// Builds an index of tags and a store of their values, with the region tag `seal`.
 fn header(seal: u32, tags: Vec<(u32, Value)>) -> Result<Vec<u8>> {
     let mut index = Vec::new();
     let mut store: Vec<u8> = Vec::new();
@@ -167,7 +167,8 @@ fn header(seal: u32, tags: Vec<(u32, Value)>) -> Result<Vec<u8>> {
         }
         value.put(&mut store);
     }
-    // The seal is first in the index and last in the store: it tells how long the sealed index is, backwards.
+    // The region tag is first in the index and last in the store. It contains the negative length of the
+    // index.
     let place = number(store.len())?;
     let back = 0_u32.wrapping_sub(count * 16);
     for word in [seal, 7, back, 16] {
@@ -184,7 +185,7 @@ fn header(seal: u32, tags: Vec<(u32, Value)>) -> Result<Vec<u8>> {
     Ok(header)
 }
 
-/// In the format that is called `newc`, with names that begin with a point.
+/// Builds a cpio archive in the `newc` format, with names that start with a dot.
 fn archive(about: &About, entries: &[Entry]) -> Result<Vec<u8>> {
     let mut archive = Vec::new();
     for (place, entry) in (1..).zip(entries) {
@@ -199,7 +200,7 @@ fn archive(about: &About, entries: &[Entry]) -> Result<Vec<u8>> {
 fn file(archive: &mut Vec<u8>, name: &str, [place, mode, time]: [u32; 3], content: &[u8]) -> Result<()> {
     let (size, length) = (number(content.len())?, number(name.len() + 1)?);
     let mut head = "070701".to_owned();
-    // Place, mode, user, group, links, time, size, two devices of two numbers each, length of the name, checksum.
+    // Inode, mode, user, group, links, time, size, two devices of two numbers each, name length, checksum.
     for word in [place, mode, 0, 0, 1, time, size, 0, 0, 0, 0, length, 0] {
         write!(head, "{word:08x}")?;
     }
@@ -223,8 +224,8 @@ fn number(size: usize) -> Result<u32> {
     u32::try_from(size).context("a package of this kind holds less than 4 GiB")
 }
 
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
 }
 
 // === impl Value ===
@@ -240,7 +241,7 @@ impl Value {
         })
     }
 
-    /// Values begin at multiples of their width.
+    /// Returns the alignment of values: their width.
     fn width(&self) -> usize {
         match self {
             Self::Short(_) => 2,

@@ -1,8 +1,11 @@
-//! The logs behind a failure: when the verdict turns to failed or hung, one bundle is made and brought to the hub, so that its
-//! pages have them before the machine is gone.
+//! A carrier for the logs of a failure.
 //!
-//! It is told of every report like any carrier, and most it has nothing to bring for. The bundle is made by a process of its
-//! own, so that the agent does not grow by it, and lies on the disk until the hub has it.
+//! When the verdict changes to failed or hung, it collects one bundle and uploads it to the hub. The hub's
+//! pages then have the logs even if the machine is removed.
+//!
+//! The carrier receives every report, as all carriers do, and ignores most of them. A separate process
+//! collects the bundle, so that the agent's memory does not grow. The bundle stays on disk until the hub has
+//! stored it.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,11 +17,11 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::Method;
+use landfall_durable::{self as durable, Access, Disk as _, HostDisk};
 use landfall_fetch::{Algorithm, Hasher};
 use landfall_model::chain;
 use landfall_model::envelope::{Envelope, ReportId};
 use landfall_model::report::State;
-use landfall_steps::durable::{self, Access, Disk as _, HostDisk};
 use rustix::process::{Pid, setpriority_process};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
@@ -27,67 +30,70 @@ use super::line::{Errand, HubError, Line, Sent};
 use super::{Carrier, CarryError, runtime};
 use crate::keeper::{KeepError, signing_key};
 
-/// The folder below the state folder; one bundle at a time is in it.
+/// Directory below the state directory; it contains at most one bundle.
 const FOLDER: &str = "bundle";
 const SUFFIX: &str = ".tar.gz";
-/// What was brought, so that it is not brought again.
+/// Record of the failures whose bundles were uploaded, so that none is uploaded twice.
 const BROUGHT: &str = "brought.json";
-/// What the process that makes a bundle says.
+/// Standard error of the collecting process.
 const SAID: &str = "making.log";
-/// Packed. A machine's bundle has a few megabytes; what is larger is for `landfall gather`.
+/// Compressed size limit. A machine's bundle has a few megabytes; larger ones are left to `landfall gather`.
 const MAX_BUNDLE: u64 = 64 << 20;
-/// What must be free on the disk beside it: a machine in trouble may be in trouble for that.
+/// Free disk space required beside the bundle: a full disk may be the cause of the failure.
 const MIN_FREE: u64 = 256 << 20;
-/// A cause that comes and goes is a failure once; causes that follow each other have an end too.
+/// Bundles per boot. A recurring cause counts once; this limits a sequence of different causes.
 const MAX_FAILURES: usize = 4;
-/// A bundle whose making ends the process that makes it, or the agent, is not made for ever.
+/// Attempts per failure. A collection that crashes its process or the agent must not be retried without
+/// limit.
 const MAX_TRIES: u32 = 2;
-/// What is collected has deadlines of its own; this is for what hangs all the same.
+/// Time limit of the collecting process, in case the deadlines of its parts do not end it.
 const MAKING_LIMIT: Duration = Duration::from_mins(10);
-/// How often it is looked whether the bundle is made.
+/// Poll interval for the collecting process.
 const LOOK: Duration = Duration::from_millis(250);
-/// The least urgent of all, and the first to go when memory is short: it shares the agent's.
+/// The lowest CPU priority, and the first victim of the OOM killer. The process shares the agent's memory
+/// limit.
 const PRIORITY: i32 = 19;
 const FIRST_TO_GO: &str = "1000";
-/// For the answer; a line thinner than the second is none for a bundle.
+/// Time limit of the response. An upload gets more time by its size, at this minimum rate per second.
 const PATIENCE: Duration = Duration::from_secs(60);
 const THINNEST_LINE: u64 = 64 << 10;
-/// What is signed begins with this, so that it is the signature of nothing else.
+/// Prefix of the signed text, so that the signature is valid for bundles only.
 const SIGNED: &str = "landfall-bundle-v1";
 const MAX_BROUGHT: u64 = 64 << 10;
-/// Bytes of a program's last words that are shown.
+/// Characters of the process's error output that are logged.
 const MAX_WORDS: usize = 400;
 
-/// Bundles for a hub.
+/// A carrier that uploads bundles to a hub.
 #[expect(missing_debug_implementations, reason = "holds the way to a token")]
 pub struct Bundle {
     line: Line,
     maker: Maker,
     state: PathBuf,
-    /// What the file of that name says, or would on a disk that takes it; nothing before it was read.
+    /// Cached content of the record file, including changes that the disk rejected. `None` before the first
+    /// read.
     brought: Option<Brought>,
     runtime: Runtime,
 }
 
-/// Who makes a bundle, and of what.
+/// The binary that collects a bundle, and the root directory it reads.
 #[derive(Clone, Debug)]
 pub struct Maker {
-    /// This program, whatever became of its file: `/proc/self/exe`.
+    /// This binary as `/proc/self/exe`, which works even after its file was replaced.
     pub program: PathBuf,
     pub root: PathBuf,
 }
 
-/// The failures of one boot whose bundles were brought, or will never be.
+/// The failures of one boot whose bundles were uploaded or permanently skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Brought {
     boot: Option<String>,
     failures: Vec<String>,
-    /// The one whose bundle is not there yet.
+    /// The failure whose bundle is not collected yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     making: Option<Making>,
 }
 
-/// How often a bundle was begun.
+/// Number of attempts to collect a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Making {
     failure: String,
@@ -127,8 +133,9 @@ enum BundleError {
 // === impl Bundle ===
 
 impl Bundle {
-    /// To a hub as reports go there: `authority` tells whom to trust, a token or a client certificate who we are. `state` is
-    /// the agent's own folder, with the key that signs its reports.
+    /// Creates a carrier to a hub with the same options as for reports. `authority` is the CA file; a token
+    /// or client certificate authenticates the agent. `state` is the agent's state directory, which contains
+    /// the key that signs its reports.
     pub fn new(
         address: &str,
         authority: Option<&Path>,
@@ -145,7 +152,8 @@ impl Bundle {
         self.state.join(FOLDER)
     }
 
-    /// Makes sure that there is a whole bundle for this report, and says where. Before it is begun, the disk knows that it is.
+    /// Collects the bundle for this report, unless it exists, and returns its path. The attempt is recorded
+    /// on disk before it starts.
     fn made(&self, id: ReportId, brought: &mut Brought, failure: &str) -> Result<PathBuf, BundleError> {
         let folder = self.folder();
         let path = folder.join(format!("{id}{SUFFIX}"));
@@ -153,7 +161,7 @@ impl Bundle {
             return Ok(path);
         }
         durable::create_dir(&HostDisk, &folder, Access::PRIVATE_DIR).map_err(BundleError::Remember)?;
-        // Of a report that was given up, or of a process that was killed.
+        // Leftovers of an abandoned report or a killed process.
         for name in HostDisk.names(&folder).map_err(failed(&folder))? {
             if name.to_string_lossy().contains(SUFFIX) {
                 std::fs::remove_file(folder.join(&name)).map_err(failed(&folder))?;
@@ -168,10 +176,8 @@ impl Bundle {
         *brought = begun;
         let part = folder.join(format!("{id}{SUFFIX}.part"));
         let made = self.maker.make(&part, &folder.join(SAID));
-        let kept = made.and_then(|()| {
-            File::open(&part).and_then(|file| file.sync_all()).map_err(failed(&part))?;
-            std::fs::rename(&part, &path).map_err(failed(&path))
-        });
+        let kept =
+            made.and_then(|()| durable::publish(&HostDisk, &part, &path).map_err(BundleError::Remember));
         if kept.is_err() {
             let _ = std::fs::remove_file(&part);
         }
@@ -192,7 +198,8 @@ impl Bundle {
             patience: PATIENCE + Duration::from_secs(length / THINNEST_LINE),
         };
         self.runtime.block_on(self.line.run(&errand)).map_err(|error| match error.judged() {
-            // The hub may not know the node yet, or by an older key. The same logs would come with a newer report.
+            // The hub may not know the node yet, or may have pinned an older key. A newer report would have
+            // the same logs.
             CarryError::NotPermitted(error) => CarryError::Later(error),
             judged => judged,
         })
@@ -203,11 +210,12 @@ impl Bundle {
             return known.clone();
         }
         let read = HostDisk.read(&self.folder().join(BROUGHT), MAX_BROUGHT).ok();
-        // What cannot be read costs one bundle more.
+        // An unreadable record only costs one more bundle.
         read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
-    /// The bundle of this failure is neither made nor brought again, whatever the disk takes.
+    /// Records that the bundle of this failure is neither collected nor uploaded again. The record also
+    /// counts in memory if the disk rejects it.
     fn remember(&mut self, mut brought: Brought, failure: String, path: Option<&Path>) {
         brought.add(failure);
         let written = self.write(&brought);
@@ -216,7 +224,7 @@ impl Bundle {
         {
             tracing::warn!(path = %path.display(), %error, "A bundle that is of no more use stays on the disk.");
         }
-        // Where the disk was full, there is room now.
+        // The removed bundle has freed space on a full disk.
         if let Err(error) = written.or_else(|_| self.write(&brought)) {
             tracing::warn!(error = %chain(&error), "What was brought is remembered in memory only.");
         }
@@ -253,7 +261,7 @@ impl Carrier for Bundle {
         self.brought = Some(brought.clone());
         let path = match made {
             Ok(path) => path,
-            // These may have another end next time; what did not work out is not made again and again.
+            // Disk errors may be temporary. Any other failure is final and the bundle is not attempted again.
             Err(error @ (BundleError::NoRoom | BundleError::File { .. } | BundleError::Remember(_))) => {
                 return Err(CarryError::Later(Box::new(error)));
             }
@@ -270,7 +278,7 @@ impl Carrier for Bundle {
     }
 }
 
-/// What a node that is in trouble is in trouble for.
+/// Returns the identity of the failure in a report: its cause if known; `None` if the node has not failed.
 fn failure(envelope: &Envelope) -> Option<String> {
     let verdict = &envelope.report.verdict;
     let cause = || verdict.cause.as_ref().map(ToString::to_string);
@@ -278,7 +286,7 @@ fn failure(envelope: &Envelope) -> Option<String> {
         .then(|| cause().unwrap_or_else(|| verdict.state.name().to_owned()))
 }
 
-/// A name that can stand in the address of a node's bundles.
+/// Whether the name is valid as the node's path segment in a bundle URL.
 fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     name.bytes().all(plain) && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
@@ -305,13 +313,13 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> BundleError {
 // === impl Brought ===
 
 impl Brought {
-    /// What is known of the boot this report is of.
+    /// Returns the record if it is of the report's boot, else an empty one.
     fn of(self, envelope: &Envelope) -> Self {
         let boot = &envelope.node.boot_id;
         if self.boot == *boot { self } else { Self { boot: boot.clone(), ..Self::default() } }
     }
 
-    /// Whether this failure is the first of its kind in this boot, and not one too many.
+    /// Whether this failure is the first of its kind in this boot and within the limit.
     fn wants(&self, failure: &String) -> bool {
         !self.failures.contains(failure) && self.failures.len() < MAX_FAILURES
     }
@@ -321,7 +329,7 @@ impl Brought {
         self.failures.push(failure);
     }
 
-    /// With one more try to make its bundle, where there may be one.
+    /// Returns the record with one more attempt for this failure, or `None` when all attempts are used.
     fn begun(&self, failure: &str) -> Option<Self> {
         let tries = self.making.as_ref().filter(|making| making.failure == failure).map_or(0, |it| it.tries);
         let making = Some(Making { failure: failure.to_owned(), tries: tries + 1 });
@@ -345,7 +353,7 @@ impl Maker {
             .spawn()
             .map_err(failed(&self.program))?;
         if let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            // It would do its work all the same.
+            // Both settings are optional: the process works without them.
             let _ = setpriority_process(Some(id), PRIORITY);
             let _ = std::fs::write(format!("/proc/{}/oom_score_adj", id.as_raw_nonzero()), FIRST_TO_GO);
         }
@@ -358,13 +366,13 @@ impl Maker {
         if status.success() {
             return Ok(());
         }
-        // One that was killed had no time for words.
+        // A killed process leaves no error message.
         let words = Some(last_words(said)).filter(|words| !words.is_empty());
         Err(BundleError::NotMade(words.unwrap_or_else(|| status.to_string())))
     }
 }
 
-/// Waits for the end of the process, and for no bundle that is too large.
+/// Waits for the process to exit. Fails if the bundle becomes too large or the time limit passes.
 fn watch(child: &mut Child, to: &Path) -> Result<ExitStatus, BundleError> {
     let until = Instant::now() + MAKING_LIMIT;
     loop {
@@ -406,7 +414,7 @@ mod tests {
     use super::*;
     use crate::keeper::Keeper;
 
-    /// A report of a node that failed for this.
+    /// Returns a report of a node that failed with this cause.
     fn report(keeper: &mut Keeper<'_>, boot: &str, cause: &str) -> Envelope {
         let mut report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
         report.verdict.state = State::Failed;
@@ -422,7 +430,7 @@ mod tests {
         keeper.keep(node, report, Timestamp::now()).unwrap().clone()
     }
 
-    /// A program in the place of ours that notes that it ran.
+    /// A replacement for the landfall binary that records each run.
     fn maker(folder: &Path, script: &str) -> Maker {
         let program = folder.join("maker");
         std::fs::write(&program, format!("#!/bin/sh\necho made >>{}/ran\n{script}\n", folder.display()))
@@ -431,7 +439,8 @@ mod tests {
         Maker { program, root: "/".into() }
     }
 
-    /// A hub that reads to the end and gives this answer; it tells what was sent.
+    /// A hub that reads each request to its end and returns this status. The channel yields the received
+    /// bytes.
     fn hub(status: &'static str) -> (String, mpsc::Receiver<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -461,13 +470,13 @@ mod tests {
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let failed = report(&mut keeper, "b1", "swap-enabled");
         let bytes = serde_json::to_vec(&failed).unwrap();
-        // Nobody listens there.
+        // Nothing listens on this port.
         let address = format!("http://127.0.0.1:{}", free_port().unwrap());
         let bundle = |script: &str| {
             let maker = maker(folder.path(), script);
             Bundle::new(&address, None, None, None, maker, folder.path().to_owned()).unwrap()
         };
-        // The seventh word is the name of the file.
+        // The eighth argument is the output file.
         let mut good = bundle("echo bundle >\"$8\"");
         for _ in 0..2 {
             let carried = good.carry(failed.id, &bytes);
@@ -476,7 +485,7 @@ mod tests {
         assert_eq!(ran(folder.path()), 1);
         let kept = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.id));
         assert_eq!(std::fs::read(kept).unwrap(), b"bundle\n");
-        // Another failure takes its place; one that cannot be made is not tried again.
+        // Another failure replaces it; a bundle that cannot be collected is not attempted again.
         let second = report(&mut keeper, "b1", "clock-skew");
         let bytes = serde_json::to_vec(&second).unwrap();
         let mut bad = bundle("echo 'error: no way' >&2; exit 1");
@@ -491,7 +500,7 @@ mod tests {
         assert!(left.is_empty(), "{left:?}");
     }
 
-    /// What the hub has, or never takes, is not sent again, though nothing can be written down.
+    /// A stored or permanently rejected bundle is not sent again, even if the record cannot be written.
     #[test]
     fn a_bundle_the_hub_has_seen_is_sent_once_whatever_the_disk_takes() {
         for (status, good) in [("201 Created", true), ("422 Unprocessable", false)] {
@@ -499,7 +508,7 @@ mod tests {
             let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
             let failed = report(&mut keeper, "b1", "swap-enabled");
             let bytes = serde_json::to_vec(&failed).unwrap();
-            // What is to be written has a folder in its place.
+            // A directory blocks the path of the record.
             std::fs::create_dir_all(folder.path().join(FOLDER).join(BROUGHT).join("x")).unwrap();
             let made = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.id));
             std::fs::write(&made, "bundle").unwrap();
@@ -516,7 +525,7 @@ mod tests {
         }
     }
 
-    /// A machine that was installed anew is unknown to its hub until somebody has it forgotten.
+    /// The hub rejects the new key of a reinstalled machine until an operator deletes the node.
     #[test]
     fn a_bundle_that_is_not_permitted_waits() {
         let folder = tempfile::tempdir().unwrap();
@@ -532,7 +541,7 @@ mod tests {
         assert!(matches!(carried, Err(CarryError::Later(_))) && made.exists(), "{carried:?}");
     }
 
-    /// Each time it is made, memory runs out and the agent goes with it.
+    /// Each collection exhausts memory and takes the agent down with it.
     #[test]
     fn a_bundle_that_ends_the_agent_is_begun_twice_and_then_given_up() {
         let folder = tempfile::tempdir().unwrap();
@@ -553,9 +562,9 @@ mod tests {
         assert!(matches!(carried, Err(CarryError::Never(_))), "{carried:?}");
         agent().carry(failed.id, &bytes).unwrap();
         assert_eq!(ran(folder.path()), MAX_TRIES as usize);
-        // Another failure is another bundle.
+        // Another failure has its own attempts.
         assert!(agent().brought().of(&failed).begun("clock-skew").is_some());
-        // One that is killed alone is given up at once, and it is said why.
+        // If only the collecting process is killed, the agent gives up immediately and reports the signal.
         let second = report(&mut keeper, "b1", "clock-skew");
         let carried = agent().carry(second.id, &serde_json::to_vec(&second).unwrap());
         let Err(CarryError::Never(error)) = carried else { panic!("{carried:?}") };

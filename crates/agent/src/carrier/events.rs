@@ -1,39 +1,41 @@
-//! CloudEvents over HTTPS: a small message with the verdict, for queues and topics of any provider. The whole report, with its
-//! signature, is in the object store and the message says where; without a store it is in the message itself.
+//! A carrier that sends CloudEvents over HTTPS.
+//!
+//! Each event is a small message with the verdict, for the queues and topics of any provider. With an object
+//! store, the message references the signed report there; otherwise it contains the report.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use landfall_fetch::objects::Source;
 use landfall_fetch::{Exchange, FetchError, Fetcher, Method};
 use landfall_model::envelope::{Envelope, ReportId};
-use landfall_objects::Source;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::objects::{judged, key};
 use super::{Carrier, CarryError, NetworkError, ObjectStore, node_name, runtime};
 
-/// The kind of event; a change that readers must know of gets another.
+/// The event type; an incompatible change gets a new one.
 const TYPE: &str = "dev.landfall.report.v1";
-/// The largest report in a message: SNS and SQS take 256 KiB with everything around it.
+/// Largest report inside a message: SNS and SQS accept 256 KiB including the wrapping.
 const MAX_INSIDE: usize = 192 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What is answered is of no interest beyond its first words.
+/// Only the beginning of a response body is used.
 const MAX_ANSWER: u64 = 64 << 10;
-/// Characters of a receiver's reason that are shown.
+/// Characters of a receiver's error message that are logged.
 const MAX_REASON: usize = 200;
 
-/// A receiver of events.
+/// A carrier to a receiver of CloudEvents.
 #[expect(missing_debug_implementations, reason = "leads to a token")]
 pub struct Events {
     url: String,
-    /// Read at each use: it may be renewed.
+    /// Read for each request, because the file may be renewed.
     token: Option<PathBuf>,
     store: Option<ObjectStore>,
     authority: Option<PathBuf>,
-    /// Made when it is first needed: the authority's file may come in the middle of a boot.
+    /// Created at first use: the CA file may be written during the boot.
     fetcher: OnceLock<Fetcher>,
     runtime: Runtime,
 }
@@ -69,7 +71,7 @@ enum SendError {
 // === impl Events ===
 
 impl Events {
-    /// With an object store the report is there before its event is sent.
+    /// Creates a carrier. With an object store, the report is stored before its event is sent.
     pub fn new(
         url: &str,
         authority: Option<PathBuf>,
@@ -81,7 +83,7 @@ impl Events {
             let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
             ["localhost", "127.0.0.1", "[::1]"].contains(&host)
         };
-        // A token in the clear is anybody's.
+        // Over plain HTTP, any observer could read the token.
         let good = url.strip_prefix("https://").is_some_and(|rest| !rest.is_empty())
             || url.strip_prefix("http://").is_some_and(local);
         if !good {
@@ -120,8 +122,9 @@ impl Events {
         Err(SendError::Refused { status: answer.status, reason })
     }
 
-    /// Puts the whole report into the store, and tells where. The store is not asked first whether it has it: the same again
-    /// changes nothing, and Amazon answers that question with 403 to whoever may put and not list.
+    /// Writes the signed report to the store and returns its location. There is no existence check first:
+    /// writing the same object again is harmless, and Amazon answers such a check with 403 to callers that
+    /// may put but not list.
     async fn store(&self, id: ReportId, envelope: &[u8]) -> Result<Option<String>, CarryError> {
         let Some(store) = &self.store else { return Ok(None) };
         let bucket = store.bucket()?;
@@ -154,7 +157,8 @@ impl Carrier for Events {
     }
 }
 
-/// The message, in CloudEvents' structured JSON. Its id is the report's, so receivers know it when it comes again.
+/// Returns the message in CloudEvents' structured JSON. Its ID is the report's, so that receivers recognize a
+/// redelivery.
 fn event(bytes: &[u8], reference: Option<String>) -> Result<Value, SendError> {
     let envelope: Envelope = serde_json::from_slice(bytes).map_err(SendError::Envelope)?;
     let mut event = json!({
@@ -191,8 +195,8 @@ mod tests {
 
     use super::*;
 
-    /// Takes what is put and posted and refuses every question, as a bucket does whose rights are `PutObject` alone. Tells the
-    /// first line of each request.
+    /// A server that accepts PUT and POST and rejects all reads. A bucket with only the `PutObject`
+    /// permission does the same. The channel yields the first line of each request.
     fn write_only() -> (String, mpsc::Receiver<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());

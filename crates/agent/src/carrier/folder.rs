@@ -1,13 +1,13 @@
-//! A folder somebody else empties: a shared mount, a guest agent, a test.
+//! A carrier to a directory that another process empties: a shared mount, a guest agent, a test.
 
 use std::path::PathBuf;
 
+use landfall_durable::{self as durable, Access, HostDisk};
 use landfall_model::envelope::ReportId;
-use landfall_steps::durable::{self, Access, HostDisk};
 
 use super::{Carrier, CarryError};
 
-/// Writes each report as `ID.json`, whole.
+/// A carrier that writes each report atomically as `ID.json`.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,

@@ -1,4 +1,7 @@
-//! The way to one HTTP server: over TLS from files that are read again when they change, known by a token or a certificate.
+//! An HTTP client for one server.
+//!
+//! It uses TLS with files that are reloaded when they change, and authenticates with a token or a
+//! certificate.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,8 +17,7 @@ use hyper::body::Frame;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use landfall_fetch::machine_authorities;
-use landfall_wire::{Live, Pair, TlsError, calling_whom, roots};
+use landfall_net::{CertificateFiles, ClientTls, Reloading, TlsError};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -25,46 +27,45 @@ use tokio_util::either::Either;
 
 use super::{CarryError, NetworkError};
 
-/// A receipt is one line, a problem a few.
+/// Response body limit: a receipt has one line, an error a few.
 const MAX_ANSWER: usize = 64 << 10;
-/// Bytes of a server's reason that are shown.
+/// Characters of a server's error message that are kept.
 const MAX_REASON: usize = 400;
 /// Bytes of a file in memory at a time.
 const PIECE: usize = 64 << 10;
 
-/// A server, and who we are to it.
+/// A server, with the agent's credentials.
 pub(super) struct Line {
     host: String,
     port: u16,
-    /// Nothing where it is not encrypted: on this machine itself.
+    /// `None` for an unencrypted connection, which is allowed to the local host only.
     tls: Option<Tls>,
-    /// Read at each use: it may be renewed.
+    /// Read for each request, because the file may be renewed.
     token: Option<PathBuf>,
 }
 
-/// TLS whose files may come later than the agent: cloud-init and kubeadm write them in the middle of a boot.
+/// TLS files that may appear after the agent has started: cloud-init and kubeadm write them during the boot.
 pub(super) struct Tls {
-    authority: Option<PathBuf>,
-    pair: Option<Pair>,
-    live: OnceLock<Arc<Live<ClientConfig>>>,
+    files: ClientTls,
+    config: OnceLock<Arc<Reloading<ClientConfig>>>,
 }
 
-/// What is asked of the other side.
+/// A request to the server.
 pub(super) struct Errand<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
-    /// The media type of what is sent.
+    /// The media type of the body.
     pub(super) kind: &'static str,
     pub(super) header: Option<(&'static str, String)>,
     pub(super) body: Sent<'a>,
-    /// From the dial to the end of the answer.
+    /// Time from the dial to the end of the response.
     pub(super) patience: Duration,
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum Sent<'a> {
     Bytes(&'a [u8]),
-    /// A file of this length, a piece at a time.
+    /// A file of this length, read in chunks.
     File(&'a Path, u64),
 }
 
@@ -80,7 +81,7 @@ pub enum HubError {
     Network(#[source] NetworkError),
 }
 
-/// What went wrong with one errand.
+/// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PushError {
     #[error("cannot reach {host}:{port}")]
@@ -124,8 +125,8 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 // === impl Line ===
 
 impl Line {
-    /// `authority` tells whom to trust, else those this machine trusts; a token, or a client certificate with its key, tells
-    /// who we are.
+    /// Creates a client. `authority` is a CA file, by default the machine's trust store. A token, or a client
+    /// certificate with its key, authenticates the agent.
     pub(super) fn new(
         address: &str,
         authority: Option<&Path>,
@@ -137,7 +138,7 @@ impl Line {
         let host = uri.host().ok_or_else(invalid)?.trim_matches(['[', ']']).to_owned();
         let encrypted = match uri.scheme_str() {
             Some("https") => true,
-            // A token in the clear is anybody's.
+            // Over plain HTTP, any observer could read the token.
             Some("http") if ["localhost", "127.0.0.1", "::1"].contains(&host.as_str()) => false,
             _ => return Err(invalid()),
         };
@@ -146,7 +147,7 @@ impl Line {
         Ok(Self { host, port, tls, token })
     }
 
-    /// Done when the other side has said so.
+    /// Sends the request; returns once the server has acknowledged it.
     pub(super) async fn run(&self, errand: &Errand<'_>) -> Result<(), PushError> {
         let tls = self.tls.as_ref().map(Tls::current).transpose().map_err(PushError::Tls)?;
         let done = tokio::time::timeout(errand.patience, self.push(tls, errand)).await;
@@ -163,13 +164,13 @@ impl Line {
         self.converse(Either::Right(Box::new(stream)), errand).await
     }
 
-    /// As a request names it: the colons of an IPv6 address stand in brackets.
+    /// Returns the `Host` value, with an IPv6 address in brackets.
     fn authority(&self) -> String {
         let (host, port) = (&self.host, self.port);
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// Over a stream of either kind: what speaks HTTP is in the program once.
+    /// Sends the request over either kind of stream. The binary thus contains one instance of the HTTP code.
     async fn converse(
         &self,
         stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
@@ -177,7 +178,7 @@ impl Line {
     ) -> Result<(), PushError> {
         let http = |source: hyper::Error| PushError::Http(Box::new(source));
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-        // It ends with the sender; what it has to say, the sender says too.
+        // The connection task ends with the sender, which also returns its errors.
         tokio::spawn(connection);
         let (body, length) = errand.body.open()?;
         let mut request = Request::builder()
@@ -204,7 +205,7 @@ impl Line {
         }
         let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let plain = String::from_utf8_lossy(&body);
-        // A hub's problem, or the `Status` of an API server.
+        // A problem document of the hub, or the `Status` of an API server.
         let reason = problem["detail"].as_str().or(problem["message"].as_str()).unwrap_or(&plain);
         let reason = reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
         Err(PushError::Refused { status, reason })
@@ -214,45 +215,30 @@ impl Line {
 // === impl Tls ===
 
 impl Tls {
-    pub(super) fn new(authority: Option<&Path>, certificate: Option<(&Path, &Path)>) -> Self {
-        let pair = |(certificate, key): (&Path, &Path)| Pair {
+    pub(super) fn new(ca: Option<&Path>, certificate: Option<(&Path, &Path)>) -> Self {
+        let certificate = certificate.map(|(certificate, key)| CertificateFiles {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
-        };
-        Self { authority: authority.map(Path::to_owned), pair: certificate.map(pair), live: OnceLock::new() }
+        });
+        let files = ClientTls { ca: ca.map(Path::to_owned), certificate, protocols: Vec::new() };
+        Self { files, config: OnceLock::new() }
     }
 
-    /// By what the files hold now; what cannot be read any more is used as it was.
+    /// Returns the configuration from the current files; unreadable files stay in use as last read.
     pub(super) fn current(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        if let Some(live) = self.live.get() {
-            live.reload();
-            return Ok(live.get());
+        if let Some(config) = self.config.get() {
+            config.reload();
+            return Ok(config.get());
         }
-        let live = self.load()?;
-        Ok(self.live.get_or_init(|| live).get())
-    }
-
-    fn load(&self) -> Result<Arc<Live<ClientConfig>>, TlsError> {
-        let (authority, pair) = (self.authority.clone(), self.pair.clone());
-        let paths = authority.iter().chain(pair.iter().flat_map(|pair| [&pair.certificate, &pair.key]));
-        let paths = paths.cloned().collect();
-        Live::load(paths, move |files| {
-            let whom = match &authority {
-                Some(path) => roots(files, path)?,
-                None => machine_authorities(),
-            };
-            if whom.is_empty() {
-                tracing::warn!("This machine trusts no certificate authority, and none is named.");
-            }
-            calling_whom(files, whom, pair.as_ref(), &[])
-        })
+        let config = self.files.clone().load()?;
+        Ok(self.config.get_or_init(|| config).get())
     }
 }
 
 // === impl Errand ===
 
 impl Errand<'_> {
-    /// A report, for one who takes them in.
+    /// Returns a request that delivers a report.
     pub(super) fn report<'a>(path: &'a str, envelope: &'a [u8], patience: Duration) -> Errand<'a> {
         let body = Sent::Bytes(envelope);
         Errand { method: Method::POST, path, kind: "application/json", header: None, body, patience }
@@ -262,7 +248,7 @@ impl Errand<'_> {
 // === impl Sent ===
 
 impl Sent<'_> {
-    /// The body and its length.
+    /// Returns the body and its length.
     fn open(self) -> Result<(Body, u64), PushError> {
         match self {
             Self::Bytes(bytes) => {
@@ -272,7 +258,7 @@ impl Sent<'_> {
             Self::File(path, length) => {
                 let failed = |source| PushError::File { path: path.to_owned(), source };
                 let file = File::open(path).map_err(failed)?.take(length);
-                // The thread is this carrier's own: nobody else waits while it reads.
+                // A blocking read is harmless here: the thread belongs to this carrier.
                 let pieces = unfold(file, |mut file| async move {
                     let mut piece = vec![0; PIECE];
                     match file.read(&mut piece) {
@@ -293,7 +279,8 @@ impl Sent<'_> {
 // === impl PushError ===
 
 impl PushError {
-    /// Whether it is worth another try. What was read and refused is not; a missing right or a busy hub may be put right.
+    /// Decides whether a retry can succeed. A report that was read and rejected is final; a missing
+    /// permission or a busy hub may be resolved.
     pub(super) fn judged(self) -> CarryError {
         let status = match &self {
             Self::Refused { status, .. } => status.as_u16(),

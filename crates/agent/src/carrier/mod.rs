@@ -1,4 +1,6 @@
-//! Ways out of the machine. All of them carry the same signed envelope, unchanged, and may carry it twice.
+//! Carriers: transports by which the agent delivers reports.
+//!
+//! All of them deliver the same signed envelope unchanged, and may deliver it twice.
 
 mod bundle;
 mod console;
@@ -23,7 +25,7 @@ pub use console::Console;
 pub use events::{Events, EventsError};
 pub use folder::Folder;
 pub use hub::Hub;
-pub use landfall_objects::Location;
+pub use landfall_fetch::objects::{Credentials, Location};
 pub use line::HubError;
 pub use nats::{Nats, NatsWayError};
 pub use neighbour::Neighbour;
@@ -32,55 +34,58 @@ pub use objects::ObjectStore;
 
 use crate::spool::{Spool, SpoolError};
 
-/// Pauses after failures: long enough not to press a hub that a whole fleet tries to reach, short enough that a hub that
-/// is back knows within a minute.
+/// Backoff after failures. It is long enough not to overload a hub that a whole fleet tries to reach. It is
+/// short enough that a recovered hub gets all reports within a minute.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Doublings after which the pause grows no more.
+/// Doublings after which the backoff stays at its maximum.
 const PAUSE_STEPS: u32 = 10;
-/// A report that is never told of is looked for all the same.
+/// Poll interval of the spool, for reports without a wake-up.
 const LOOK: Duration = Duration::from_secs(30);
-/// The longest host name DNS knows.
+/// The maximum length of a DNS host name.
 const MAX_NAME: usize = 253;
 
-/// One way out. To carry is to be told that the other side has it safely; until then the report stays in the spool.
+/// A destination for reports.
+///
+/// `carry` returns once the destination has stored the report durably; until then it stays in the spool.
 pub trait Carrier: Send {
-    /// For logs and metrics, and the name of the spool's folder.
+    /// Returns the name for logs, metrics and the spool's directory.
     fn name(&self) -> &'static str;
-    /// Brings one envelope, as JSON. Bringing what is there already is success.
+    /// Delivers one envelope as JSON. Delivering a report that the destination already has is a success.
     fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError>;
-    /// Every how many beats the last report is brought again though it says nothing new, so that a machine that works in
-    /// silence is not taken for a dead one. Never, where each report costs the other side more than a look.
+    /// Returns the number of heartbeats between repetitions of the last report. Repetitions show that a quiet
+    /// machine is alive. `None` where each report costs the receiver too much.
     fn beats(&self) -> Option<u64> {
         None
     }
-    /// Called now and then while nothing is to be brought: for those whose listeners may have missed it.
+    /// Called periodically while the spool is empty. Some carriers repeat the last report, which readers may
+    /// have missed.
     fn idle(&mut self) -> Result<(), CarryError> {
         Ok(())
     }
 }
 
-/// Why there is no network to carry over.
+/// Reason why the network runtime of a carrier cannot start.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start a runtime")]
 pub struct NetworkError(#[source] std::io::Error);
 
-/// Why an envelope was not brought.
+/// Reason why an envelope was not delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum CarryError {
-    /// The other side cannot be reached or has no time.
+    /// The receiver is unreachable or overloaded.
     #[error("it will be tried again")]
     Later(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The other side does not take this one from us: a first boot may begin under a name that is not the machine's own, and
-    /// what is told under the right one must not wait behind it.
+    /// The receiver does not accept this report from this node. A first boot may begin under a name that is
+    /// not the machine's own, and reports under the right name must not wait behind it.
     #[error("the other side does not take it from this node")]
     NotPermitted(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The other side will never take this one.
+    /// The receiver will never accept this report.
     #[error("the report was refused for good")]
     Never(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// One thread for one carrier: it brings one report at a time.
+/// Creates a single-threaded runtime: a carrier delivers one report at a time.
 fn runtime() -> Result<tokio::runtime::Runtime, NetworkError> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -89,7 +94,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, NetworkError> {
         .map_err(NetworkError)
 }
 
-/// The node's name as a part of a path or a subject: nothing but letters, digits, dots and hyphens, never empty.
+/// Returns the node's name as a segment of a path or subject: letters, digits, dots and hyphens, never empty.
 fn node_name(envelope: &Envelope) -> String {
     let name = envelope.node.hostname.chars().take(MAX_NAME);
     let name: String =
@@ -100,7 +105,7 @@ fn node_name(envelope: &Envelope) -> String {
     }
 }
 
-/// Empties the spool whenever there is something in it; returns when nobody is left to fill it.
+/// Drains the spool whenever it contains reports; returns when the main loop has dropped its channel.
 pub(crate) fn carry(carrier: &mut dyn Carrier, spool: &Spool<'_>, news: &Receiver<()>) {
     let mut failed = 0;
     loop {
@@ -117,7 +122,7 @@ pub(crate) fn carry(carrier: &mut dyn Carrier, spool: &Spool<'_>, news: &Receive
                 pause
             }
         };
-        // News does not shorten the pause after a failure: a machine in trouble has much to say.
+        // A wake-up does not shorten the backoff after a failure: a failing machine makes many reports.
         let until = Instant::now() + pause;
         loop {
             match news.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -143,7 +148,7 @@ pub(crate) enum DeliverError {
     },
 }
 
-/// Brings what waits, oldest first.
+/// Delivers the spooled reports, oldest first.
 pub(crate) fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<(), DeliverError> {
     let waiting = spool.waiting().map_err(DeliverError::Spool)?;
     let newest = waiting.last().copied();
@@ -164,7 +169,8 @@ pub(crate) fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<()
                 return Err(DeliverError::Carry { id, source });
             }
         }
-        // It is not brought again, and what comes after it does not wait for the disk.
+        // If the removal fails, the spool remembers the report as delivered, and later reports do not wait
+        // for the disk.
         if let Err(error) = spool.remove(id) {
             tracing::warn!(carrier = carrier.name(), report = %id, error = %chain(&error), "A report that was brought stays in the spool.");
         }

@@ -1,23 +1,25 @@
-//! NATS JetStream: each report is published under its id, so that a stream keeps one of it however often it comes, and
-//! counts as brought when the stream has said that it is stored.
+//! A carrier to NATS JetStream.
+//!
+//! Each report is published under its ID, so that the stream stores it once however often it is sent. It
+//! counts as delivered when the stream has acknowledged that it is stored.
 
 use std::path::{Path, PathBuf};
 
 use landfall_model::envelope::{Envelope, ReportId};
 use landfall_nats::{Connection, InvalidServer, NatsError, Server, is_subject};
-use landfall_wire::TlsError;
+use landfall_net::TlsError;
 use tokio::runtime::Runtime;
 
 use super::line::Tls;
 use super::{Carrier, CarryError, NetworkError, node_name, runtime};
 
-/// A NATS server with JetStream.
+/// A carrier to a NATS server with JetStream.
 #[expect(missing_debug_implementations, reason = "leads to credentials")]
 pub struct Nats {
     server: Server,
     tls: Tls,
     subject: String,
-    /// Read at each use. One line: a token. Two lines: a user and a password.
+    /// Read for each connection. One line is a token; two lines are a user and a password.
     login: Option<PathBuf>,
     runtime: Runtime,
 }
@@ -43,7 +45,7 @@ enum PublishError {
 // === impl Nats ===
 
 impl Nats {
-    /// Publishes below `subject`, under the node's name.
+    /// Creates a carrier that publishes below `subject`, under the node's name.
     pub fn new(
         address: &str,
         subject: &str,
@@ -69,7 +71,7 @@ impl Nats {
         published.map_err(PublishError::Nats)
     }
 
-    /// Below our subject, by the node's name: readers choose.
+    /// Returns the subject for the envelope's node, so that subscribers can select nodes.
     fn subject_of(&self, envelope: &[u8]) -> String {
         let node = serde_json::from_slice::<Envelope>(envelope).map(|envelope| node_name(&envelope));
         format!("{}.{}", self.subject, node.unwrap_or_default().replace('.', "_"))

@@ -1,21 +1,23 @@
-//! An object store: each report is an object, named by the node and the report's id, so that bringing it twice is once.
+//! A carrier to an object store.
+//!
+//! Each report is an object named by the node and the report's ID, so that a redelivery overwrites it.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use landfall_fetch::objects::{Bucket, Credentials, Location, ObjectsError, Source};
 use landfall_model::envelope::{Envelope, ReportId};
-use landfall_objects::{Bucket, Location, ObjectsError, Source};
 use tokio::runtime::Runtime;
 
 use super::{Carrier, CarryError, NetworkError, node_name, runtime};
 
-/// A bucket, and the runtime to speak to it.
+/// A carrier to a bucket, with its runtime.
 #[expect(missing_debug_implementations, reason = "leads to credentials")]
 pub struct ObjectStore {
     location: Location,
-    credentials: PathBuf,
+    credentials: Credentials,
     authority: Option<PathBuf>,
-    /// Opened when it is first needed: its files may come in the middle of a boot.
+    /// Opened at first use: its files may be written during the boot.
     bucket: OnceLock<Bucket>,
     runtime: Runtime,
 }
@@ -23,13 +25,15 @@ pub struct ObjectStore {
 // === impl ObjectStore ===
 
 impl ObjectStore {
-    /// `credentials` is a file as Amazon's tools have it, or with what Azure's portal shows; `authority` tells whom to trust
-    /// instead of the public ones.
+    /// Creates a carrier. `credentials` is a file or the credentials that the cloud issues to the machine.
+    /// The file has the format of Amazon's tools, or the text from Azure's portal. `authority` is a CA file
+    /// that replaces the public CAs.
     pub fn new(
         location: Location,
-        credentials: PathBuf,
+        credentials: impl Into<Credentials>,
         authority: Option<PathBuf>,
     ) -> Result<Self, NetworkError> {
+        let credentials = credentials.into();
         Ok(Self { location, credentials, authority, bucket: OnceLock::new(), runtime: runtime()? })
     }
 
@@ -56,7 +60,7 @@ impl Carrier for ObjectStore {
     }
 }
 
-/// Where a report lies in a bucket: `reports/NODE/ID.json`. Ids made later sort later.
+/// Returns a report's key in a bucket: `reports/NODE/ID.json`. Keys of one node sort by creation.
 pub(super) fn key(id: ReportId, envelope: &[u8]) -> Result<String, CarryError> {
     let envelope: Envelope =
         serde_json::from_slice(envelope).map_err(|error| CarryError::Never(Box::new(error)))?;

@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use landfall_diagnose::{Engine, RuleSet};
+use landfall_durable::HostDisk;
 use landfall_evidence::console::Finder;
 use landfall_model::envelope::Envelope;
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
-use landfall_steps::durable::HostDisk;
 use landfall_testkit::{FileServer, NatsServer, ObjectServer, Serve, eventually, have};
 
 use super::*;
 use crate::keeper::Keeper;
 
-/// A carrier that fails as told and remembers what reached the other side.
+/// A carrier that fails with the given errors and records the delivered reports.
 #[derive(Clone, Default)]
 struct Faulty {
     failures: Arc<Mutex<Vec<CarryError>>>,
@@ -51,7 +51,7 @@ fn node(boot: &str) -> NodeIdentity {
     }
 }
 
-/// A report, and the folder it is kept in.
+/// Returns a stored report and its directory.
 fn kept() -> (tempfile::TempDir, Envelope) {
     let folder = tempfile::tempdir().unwrap();
     let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
@@ -59,14 +59,14 @@ fn kept() -> (tempfile::TempDir, Envelope) {
     (folder, envelope)
 }
 
-/// The reports in a folder, `ID.json`.
+/// Returns the reports in a directory of `ID.json` files.
 fn stored(folder: &Path) -> BTreeMap<ReportId, Vec<u8>> {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
     reports(files.map(|path| (name(&path), std::fs::read(&path).unwrap())))
 }
 
-/// By what their names say.
+/// Maps files to report IDs by their names.
 fn reports(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> BTreeMap<ReportId, Vec<u8>> {
     let id = |name: &str| name.strip_suffix(".json").unwrap().parse().unwrap();
     files.into_iter().map(|(name, bytes)| (id(&name), bytes)).collect()
@@ -80,7 +80,7 @@ fn never() -> CarryError {
     CarryError::Never(Box::new(io::Error::other("not this one")))
 }
 
-/// What every carrier promises.
+/// Tests the contract of every carrier.
 fn honours_the_contract(carrier: &mut dyn Carrier, arrived: &dyn Fn() -> BTreeMap<ReportId, Vec<u8>>) {
     let sent = brings(carrier);
     let found = arrived();
@@ -90,7 +90,7 @@ fn honours_the_contract(carrier: &mut dyn Carrier, arrived: &dyn Fn() -> BTreeMa
     }
 }
 
-/// Two reports in their order, each once and the first once more.
+/// Delivers two reports in order, and the first one twice.
 fn brings(carrier: &mut dyn Carrier) -> [Envelope; 2] {
     let folder = tempfile::tempdir().unwrap();
     let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
@@ -102,7 +102,7 @@ fn brings(carrier: &mut dyn Carrier) -> [Envelope; 2] {
     spool.add(&second).unwrap();
     deliver(carrier, &spool).unwrap();
     assert!(spool.waiting().unwrap().is_empty(), "what was brought still waits");
-    // The agent died before it could forget: it brings the same again.
+    // The agent was killed before it removed the report from the spool, so it delivers it again.
     spool.add(&first).unwrap();
     deliver(carrier, &spool).unwrap();
     assert!(spool.waiting().unwrap().is_empty(), "what was brought again still waits");
@@ -131,7 +131,7 @@ fn a_console_honours_the_contract() {
     honours_the_contract(&mut Console::new(device.clone()), &arrived);
 }
 
-/// A terminal as the kernel has them: it turns line ends into its own, and takes a little at a time.
+/// A kernel terminal: it translates line ends and accepts a little data at a time.
 #[test]
 fn a_terminal_honours_the_contract() {
     use std::io::Read as _;
@@ -140,7 +140,7 @@ fn a_terminal_honours_the_contract() {
     rustix::pty::grantpt(&master).unwrap();
     rustix::pty::unlockpt(&master).unwrap();
     let name = rustix::pty::ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    // While nobody has it open, there is nothing to read.
+    // A terminal yields data only while it is open.
     let kept_open = std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
     let screen = Arc::new(Mutex::new(Vec::new()));
     let shown = Arc::clone(&screen);
@@ -173,7 +173,7 @@ fn a_console_nobody_reads_is_not_waited_for() {
     assert!(matches!(brought, Err(CarryError::Later(_))), "{brought:?}");
 }
 
-/// Of a device that no driver has: who opens it is told something else.
+/// Uses a device number without a driver; opening it would give another error.
 #[test]
 fn a_disk_is_no_console() {
     if !have(&[landfall_testkit::Need::Root]) {
@@ -220,7 +220,7 @@ fn events_honour_the_contract_and_say_where_the_report_is() {
         let (authority, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
         std::fs::write(&authority, receiver.authority()).unwrap();
         std::fs::write(&token, "tok\n").unwrap();
-        // For Azure those that go into the query, which must not stand in an event.
+        // For Azure, the credentials are query parameters, which must not appear in an event.
         let credentials = store.all_credentials().unwrap().pop().unwrap();
         let authority_of_store = store.authority();
         let bucket =
@@ -237,7 +237,7 @@ fn events_honour_the_contract_and_say_where_the_report_is() {
     }
 }
 
-/// The report an event is about, if it says where that is.
+/// Returns the ID of the report that an event references.
 fn announced(event: &str) -> ReportId {
     let event: serde_json::Value = serde_json::from_str(event).unwrap();
     assert_eq!((&event["specversion"], &event["type"]), (&"1.0".into(), &"dev.landfall.report.v1".into()));
@@ -293,7 +293,7 @@ fn a_hub_honours_the_contract_and_its_authority_may_change() {
         assert!(matches!(brought, Err(CarryError::Later(_))), "{what}: {brought:?}");
     };
     refused("a stranger");
-    // Under way the authority is renewed, and then the token.
+    // The CA file is renewed between deliveries, and then the token.
     std::fs::write(&authority, "half a fi").unwrap();
     refused("what cannot be read changes nothing");
     std::fs::write(&authority, receiver.authority()).unwrap();
@@ -326,7 +326,8 @@ fn nats_is_believed_for_an_authority_that_changes() {
     nats.carry(envelope.id, &bytes).unwrap();
 }
 
-/// The last report is all a neighbour keeps. Whom it knows is in files on both sides, and so are all the others.
+/// A peer stores only the last report. Trust is configured by files on both sides, and all of them can be
+/// replaced.
 #[test]
 fn a_neighbour_honours_the_contract_and_certificates_may_change() {
     let folder = tempfile::tempdir().unwrap();
@@ -345,7 +346,7 @@ fn a_neighbour_honours_the_contract_and_certificates_may_change() {
     let own = authority.issue(&own).unwrap();
     let serve = crate::Serve {
         address: "127.0.0.1:0".parse().unwrap(),
-        certificate: crate::Pair {
+        certificate: crate::CertificateFiles {
             certificate: file("own.crt", &own.certificate),
             key: file("own.key", own.key.expose()),
         },
@@ -355,7 +356,7 @@ fn a_neighbour_honours_the_contract_and_certificates_may_change() {
     let port = crate::serve::Port::open(serve, folder.path(), folder.path(), unwritten).unwrap();
     let address = port.address();
     std::thread::spawn(move || port.run());
-    // Nobody is at the first place.
+    // No peer listens at the first address.
     let places = [format!("127.0.0.1:{}", landfall_testkit::free_port().unwrap()), address.to_string()];
     let whom = file("whom.crt", other.certificate());
     let (certificate, key) = issue(&other, "n1");
@@ -370,7 +371,7 @@ fn a_neighbour_honours_the_contract_and_certificates_may_change() {
     file("whom.crt", authority.certificate());
     refused("we are strangers");
     issue(&authority, "n2");
-    // Though nobody is at the other place.
+    // The other address, which is unreachable, does not turn this into a retry.
     let brought = neighbour.carry(envelope.id, &bytes);
     assert!(matches!(brought, Err(CarryError::NotPermitted(_))), "another node: {brought:?}");
     issue(&authority, "n1");
@@ -379,7 +380,7 @@ fn a_neighbour_honours_the_contract_and_certificates_may_change() {
     assert_eq!(serde_json::from_slice::<Envelope>(&kept).unwrap(), second);
 }
 
-/// Into a real API server. The object has a place for the verdict and no more.
+/// Uses a real API server. The object has fields for the verdict only.
 #[test]
 fn an_object_of_the_management_cluster_honours_the_contract() {
     if !have(landfall_testkit::ApiServer::NEEDS) {
@@ -424,7 +425,7 @@ fn an_object_of_the_management_cluster_honours_the_contract() {
     std::fs::write(&authority, server.authority().certificate()).unwrap();
     std::fs::write(&token, server.kubectl(&["create", "token", "n1"]).unwrap()).unwrap();
     let carrier = |name: &str| BootstrapReport::new(&server.url(), &authority, token.clone(), name).unwrap();
-    // As the right to write may come a moment after it was given.
+    // Permission to write may take effect a moment after it is granted.
     let (_keeper, envelope) = kept();
     let bytes = serde_json::to_vec(&envelope).unwrap();
     let mut own = carrier("default/n1");
@@ -433,7 +434,7 @@ fn an_object_of_the_management_cluster_honours_the_contract() {
     let sent = brings(&mut own);
     let status =
         server.kubectl(&["get", "bootstrapreport", "n1", "-o", "jsonpath={.status.state} {.status.time}"]);
-    // It was told of the first once more.
+    // The first report was delivered again last.
     assert_eq!(status.unwrap(), format!("unknown {}", sent[0].time));
     let foreign = carrier("default/n2").carry(envelope.id, &bytes);
     assert!(matches!(foreign, Err(CarryError::NotPermitted(_))), "{foreign:?}");
@@ -480,7 +481,7 @@ fn what_cannot_be_brought_stays_and_what_is_refused_goes() {
     assert!(!faulty.arrived.lock().unwrap().contains_key(&first.id));
 }
 
-/// A hub that knows its node by a token, as `n1`.
+/// A hub that authenticates its node by a token for `n1`.
 #[derive(Default)]
 struct Particular(Vec<ReportId>);
 
@@ -498,7 +499,7 @@ impl Carrier for Particular {
     }
 }
 
-/// The image's own name is on the first report: cloud-init gives the machine its name later.
+/// The first report has the image's host name: cloud-init sets the machine's name later.
 #[test]
 fn what_is_told_under_another_name_does_not_hold_up_what_is_told_under_the_right_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -528,7 +529,7 @@ fn what_is_told_under_another_name_does_not_hold_up_what_is_told_under_the_right
     assert!(spool.waiting().unwrap().is_empty());
 }
 
-/// cloud-init writes them after the agent was started.
+/// cloud-init writes the files after the agent has started.
 #[test]
 fn files_that_come_later_are_waited_for() {
     let receiver = FileServer::start().unwrap();
@@ -547,14 +548,14 @@ fn files_that_come_later_are_waited_for() {
     hub.carry(envelope.id, &bytes).unwrap();
 }
 
-/// The clock of neither boot is set, and the second boot's is behind the first's.
+/// Neither boot has a set clock, and the second boot's clock is behind the first's.
 #[test]
 fn reports_are_brought_in_the_order_they_were_made_and_say_which_boot_they_are_of() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(&HostDisk, &folder.path().join("spool")).unwrap();
     let (mut ids, mut numbers) = (Vec::new(), Vec::new());
     for (boot, second) in [("b1", 900), ("b1", 901), ("b2", 30), ("b2", 31), ("b3", 2)] {
-        // Each time the agent starts anew.
+        // The agent restarts for each report.
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let at = Timestamp::from_second(second).unwrap();
         let envelope = keeper.keep(node(boot), report(), at).unwrap();

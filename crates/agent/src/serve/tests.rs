@@ -9,16 +9,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::*;
 
 const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
-/// Sent without what it announces, and answered with `100` once it is waited for.
+/// A request without its announced body; the server answers `100` once it waits for the body.
 const HALF_A_REPORT: &str = "POST /neighbours HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1048576\r\n\
                              expect: 100-continue\r\n\r\n";
 const WHOLE_REPORT: &str = "POST /neighbours HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}";
-/// Longer than any answer takes, and shorter than a reader may be silent.
+/// Longer than any response takes, and shorter than a reader's idle limit.
 const PROMPT: Duration = Duration::from_secs(20);
 
 type Line = rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>;
 
-/// An agent's port, and the authority its callers are certified by.
+/// An agent's port and the CA of its callers.
 struct Bench {
     _folder: tempfile::TempDir,
     authority: Authority,
@@ -36,7 +36,7 @@ impl Bench {
         let own = authority.issue(&Leaf::new("agent", Purpose::Serve).names(["localhost"])).unwrap();
         let serve = Serve {
             address: "127.0.0.1:0".parse().unwrap(),
-            certificate: Pair {
+            certificate: CertificateFiles {
                 certificate: file("own.crt", &own.certificate),
                 key: file("own.key", own.key.expose()),
             },
@@ -48,7 +48,7 @@ impl Bench {
         Self { _folder: folder, authority, address }
     }
 
-    /// How somebody of this name and organisation calls.
+    /// Returns the TLS configuration of a caller with this name and organization.
     fn caller(&self, name: &str, organization: &str) -> Arc<rustls::ClientConfig> {
         let caller = Leaf::new(name, Purpose::Call).organization(organization);
         let caller = self.authority.issue(&caller).unwrap();
@@ -68,7 +68,7 @@ impl Bench {
         Arc::new(config)
     }
 
-    /// A connection on which this was said.
+    /// Opens a connection and sends this text.
     fn say(&self, caller: &Arc<rustls::ClientConfig>, words: &str) -> Line {
         let stream = std::net::TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PROMPT)).unwrap();
@@ -83,21 +83,21 @@ impl Bench {
     }
 }
 
-/// The status that comes within [`PROMPT`].
+/// Reads the status, which must arrive within [`PROMPT`].
 fn status(line: &mut Line) -> String {
     let mut answer = [0; 12];
     line.read_exact(&mut answer).unwrap();
     String::from_utf8_lossy(answer.strip_prefix(b"HTTP/1.1 ").unwrap()).into_owned()
 }
 
-/// What follows, up to the end of the connection, which comes within [`PROMPT`].
+/// Reads up to the end of the connection, which must arrive within [`PROMPT`].
 fn rest(mut line: Line) -> String {
     let mut rest = String::new();
     line.read_to_string(&mut rest).unwrap();
     rest
 }
 
-/// Two hundred connections that say nothing: with a place each they would keep a caller out for two minutes.
+/// Two hundred silent connections: if each held a slot, they would block a caller for two minutes.
 #[test]
 fn connections_that_say_nothing_keep_nobody_out() {
     let bench = Bench::new();
@@ -107,8 +107,8 @@ fn connections_that_say_nothing_keep_nobody_out() {
     drop(silent);
 }
 
-/// As many as there are places for readers, some silent, some who ask: with a place each they would keep readers out for as long
-/// as they go on asking.
+/// As many connections as there are reader slots, some silent and some sending requests. With slots, they
+/// would block readers for as long as they send requests.
 #[test]
 fn certificates_that_permit_nothing_keep_nobody_out() {
     let bench = Bench::new();
@@ -148,13 +148,13 @@ fn one_node_keeps_out_neither_readers_nor_other_nodes() {
     let viewer = bench.caller("ann", "landfall:viewers");
     let mut line = bench.say(&viewer, LIVEZ);
     assert_eq!(status(&mut line), "200");
-    // A place that is left is free again.
+    // A closed connection releases its slot.
     drop(stalled);
     let again = || (status(&mut bench.say(&node, WHOLE_REPORT)) == "422").then_some(());
     eventually("the node has a place again", PROMPT, again).unwrap();
 }
 
-/// Also when nodes have all of theirs.
+/// Holds also while nodes hold all of their slots.
 #[test]
 fn nodes_take_no_places_of_readers_and_readers_are_told_when_theirs_are_taken() {
     let bench = Bench::new();
@@ -174,7 +174,7 @@ fn nodes_take_no_places_of_readers_and_readers_are_told_when_theirs_are_taken() 
         assert_eq!(status(line), "200");
     }
     assert_eq!(status(&mut bench.say(&viewer, LIVEZ)), "503");
-    // A report that does not come to its end gives its place back.
+    // An incomplete report releases its slot at the body timeout.
     for line in stalled {
         let rest = rest(line);
         assert!(rest.contains("HTTP/1.1 408 "), "{rest}");
@@ -188,7 +188,7 @@ fn while_a_bundle_is_made_the_next_reader_is_asked_to_come_later() {
     for folder in [root.join("var/log"), state.clone()] {
         std::fs::create_dir_all(folder).unwrap();
     }
-    // More than may wait for a reader: digits that do not repeat pack badly.
+    // More than the buffer of a reader: digits without repetition compress badly.
     let log = (0_u64..120_000).fold(String::new(), |mut log, at| {
         let _ = writeln!(log, "{:020}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         log
@@ -209,7 +209,7 @@ fn while_a_bundle_is_made_the_next_reader_is_asked_to_come_later() {
         let second = desk.bundle(Packing::Gzip);
         assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(second.headers()[RETRY_AFTER], TRY_BUNDLE_AFTER);
-        // Whoever goes without reading to the end makes room for the next.
+        // A reader that disconnects early releases the permit for the next one.
         drop(first);
         drop(desk.bundling.acquire().await.unwrap());
         let third = desk.bundle(Packing::Gzip);

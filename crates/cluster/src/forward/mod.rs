@@ -1,5 +1,7 @@
-//! A port of a pod, through the API server and the kubelet. With a pod that shares its node's network it is a port of the
-//! node itself, on its loopback: whatever listens there is reached without the node's network being open to anybody.
+//! A forwarded port of a pod, through the API server and the kubelet.
+//!
+//! With a pod on the host network, it is a port of the node's loopback interface. A service there is
+//! reachable without opening the node's network to other hosts.
 
 pub mod frame;
 
@@ -15,6 +17,8 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
 use kube::api::ListParams;
 use kube::client::Body;
 use tokio::io::{
@@ -24,50 +28,49 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use self::frame::{Message, Reader};
-use crate::narrow::{self, Pod};
 use crate::{Cluster, Error};
 
-/// What the bytes of a forwarded port are spoken in; the kubelet's runtimes have known it since Kubernetes 1.7.
+/// The subprotocol of a forwarded port; the kubelet's runtimes support it since Kubernetes 1.7.
 const PROTOCOL: &str = "v4.channel.k8s.io";
 const DATA: u8 = 0;
 const FAILURE: u8 = 1;
 /// Each channel begins with the number of its port.
 const PORT_BYTES: usize = 2;
-/// Carried at once, each way.
+/// Buffer size per direction.
 const CARRY: usize = 16 << 10;
-/// What is told of a failure.
+/// Bytes of an error message that are kept.
 const MAX_FAILURE: usize = 1000;
 const MAX_REFUSAL: usize = 8 << 10;
-/// Pings that wait for their answer.
+/// Pings that wait for their response.
 const MAX_PINGS: usize = 4;
 
-/// Nodes and pods of one answer; the rest is asked for again.
+/// Nodes or pods per response.
 const PAGE: u32 = 500;
-/// More than a cluster has nodes.
+/// Limit, above the size of any cluster.
 const MAX_NODES: usize = 20_000;
-/// A few for each node.
+/// Limit of several pods per node.
 const MAX_PODS: usize = 200_000;
 
-/// A pod by its namespace and name.
+/// The namespace and name of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodPlace {
     pub namespace: String,
     pub name: String,
 }
 
-/// Bytes to and from a forwarded port, as a socket gives them.
+/// The byte stream of a forwarded port.
 #[derive(Debug)]
 pub struct Forward {
     pipe: DuplexStream,
-    /// What the kubelet said went wrong.
+    /// The error message of the kubelet.
     failure: Arc<Mutex<Option<String>>>,
     carrier: JoinHandle<()>,
 }
 
 impl Cluster {
-    /// The names of all nodes.
+    /// Returns the names of all nodes.
     pub async fn node_names(&self) -> Result<Vec<String>, Error> {
-        let nodes = narrow::nodes(self.client());
+        let nodes: Api<Node> = Api::all(self.client());
         let mut parameters = ListParams::default().limit(PAGE);
         let mut names = Vec::new();
         loop {
@@ -80,8 +83,8 @@ impl Cluster {
         }
     }
 
-    /// For every node a running pod of these namespaces that shares its network, of the first namespace that has one.
-    /// A namespace that may not be listed has none; if none may be, that is an error.
+    /// Returns a running pod on the host network for every node. It is of the first of these namespaces that
+    /// has one. A namespace without list permission counts as empty; if all of them do, that is an error.
     pub async fn host_pods(&self, namespaces: &[&str]) -> Result<BTreeMap<String, PodPlace>, Error> {
         let mut found = BTreeMap::new();
         let mut denied = None;
@@ -104,10 +107,10 @@ impl Cluster {
         }
     }
 
-    /// Of several on a node the first by name, so that it is the same one each time.
+    /// Selects the first pod by name on each node, so that the result is stable.
     async fn host_pods_of(&self, namespace: &str) -> Result<BTreeMap<String, PodPlace>, Error> {
-        let pods = narrow::pods(self.client(), Some(namespace));
-        // Whose network they share could be asked for as well, but servers before Kubernetes 1.28 refuse that.
+        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
+        // Servers before Kubernetes 1.28 reject a field selector for the host network.
         let mut parameters = ListParams::default().fields("status.phase=Running").limit(PAGE);
         let mut found: BTreeMap<String, PodPlace> = BTreeMap::new();
         let mut count = 0;
@@ -128,7 +131,7 @@ impl Cluster {
         }
     }
 
-    /// A connection to a port of a pod.
+    /// Opens a connection to a port of a pod.
     pub async fn forward(&self, pod: &PodPlace, port: u16) -> Result<Forward, Error> {
         let PodPlace { namespace, name } = pod;
         let asked = || format!("forward port {port} of pod {namespace}/{name}");
@@ -145,7 +148,7 @@ impl Cluster {
                 .header("sec-websocket-protocol", PROTOCOL)
                 .body(Body::empty())
                 .map_err(|error| unusable(Box::new(error)))?;
-        // A refusal is an answer, and no reason to ask again here.
+        // A rejection is a final response and must not be retried here.
         let client = self.client_once()?;
         let answer = self.ask(asked, client.send(request)).await?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -155,7 +158,7 @@ impl Cluster {
             let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             return Err(Error::NotForwarded { asked: asked(), status, said: said(&body) });
         }
-        // Who it is was proved by TLS; that it speaks what was asked for is all that is left to know.
+        // TLS has verified the server; only the subprotocol is left to check.
         let protocol = answer.headers().get("sec-websocket-protocol");
         if protocol.is_none_or(|protocol| protocol != PROTOCOL) {
             return Err(unusable(format!("the API server does not speak {PROTOCOL}").into()));
@@ -166,14 +169,15 @@ impl Cluster {
 }
 
 fn placed(pod: Pod) -> Option<(String, PodPlace)> {
-    // One that is going takes the connection with it.
-    if pod.spec.host_network != Some(true) || pod.metadata.deletion_timestamp.is_some() {
+    // A terminating pod would close the connection.
+    let spec = pod.spec?;
+    if spec.host_network != Some(true) || pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    Some((pod.spec.node_name?, PodPlace { namespace: pod.metadata.namespace?, name: pod.metadata.name? }))
+    Some((spec.node_name?, PodPlace { namespace: pod.metadata.namespace?, name: pod.metadata.name? }))
 }
 
-/// The message of a `metav1.Status`, or the text as it is: what the kubelet says is passed on as it came.
+/// Returns the message of a `metav1.Status`, or the plain text, which comes from the kubelet.
 fn said(body: &[u8]) -> String {
     let message = serde_json::from_slice::<serde_json::Value>(body)
         .ok()
@@ -193,7 +197,7 @@ impl Forward {
             let (from_server, to_server) = tokio::io::split(TokioIo::new(upgraded));
             let (from_us, to_us) = tokio::io::split(inner);
             let (pings, pinged) = mpsc::channel(MAX_PINGS);
-            // Whichever ends first ends the other: a forwarded port has no halves.
+            // The end of one direction closes both: a forwarded port cannot be half-closed.
             let ended = tokio::select! {
                 ended = inbound(from_server, to_us, pings, &told) => ended,
                 ended = outbound(from_us, to_server, pinged) => ended,
@@ -220,7 +224,7 @@ async fn inbound(
 ) -> io::Result<()> {
     let mut reader = Reader::default();
     let mut buffer = vec![0; CARRY];
-    // What is left of the port's number at the beginning of each channel.
+    // Remaining bytes of the port number at the beginning of each channel.
     let mut ahead = [PORT_BYTES; 2];
     let mut failure = Vec::new();
     loop {
@@ -245,7 +249,7 @@ async fn inbound(
                         "bytes for channel {channel}, which does not exist"
                     )));
                 }
-                // One that cannot be answered now is followed by another.
+                // A ping beyond the queue is dropped: the server sends another one.
                 Message::Ping(bytes) => drop(pings.try_send(bytes)),
                 Message::Close => return Ok(()),
             }
@@ -290,7 +294,7 @@ impl AsyncRead for Forward {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.pipe).poll_read(context, buffer);
         match read {
-            // The end, and perhaps why.
+            // End of the stream, with the error if there is one.
             Poll::Ready(Ok(())) if buffer.filled().len() == before && buffer.remaining() > 0 => {
                 Poll::Ready(self.failure().map_or(Ok(()), Err))
             }

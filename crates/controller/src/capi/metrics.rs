@@ -1,23 +1,24 @@
-//! What can be asked of a running controller of Cluster API.
+//! Metrics of the Cluster API controller.
 
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use landfall_net::metrics::{Counter, MetricType, MetricsText};
 
 use super::condition::Status;
 use super::plan::{Action, World};
-use crate::metrics::{Numbers, head};
+use crate::metrics::{Numbers, PREFIX};
 
 #[derive(Debug, Default)]
 pub struct Metrics {
     leads: AtomicBool,
     connected: AtomicBool,
     counts: Mutex<Counts>,
-    looks_failed: AtomicU64,
-    hub_failed: AtomicU64,
-    written: AtomicU64,
-    writes_failed: AtomicU64,
-    conflicts: AtomicU64,
+    looks_failed: Counter,
+    hub_failed: Counter,
+    written: Counter,
+    writes_failed: Counter,
+    conflicts: Counter,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,71 +55,57 @@ impl Metrics {
     }
 
     pub(crate) fn look_failed(&self) {
-        self.looks_failed.fetch_add(1, Ordering::Relaxed);
+        self.looks_failed.increment();
     }
 
     pub(crate) fn hub_failed(&self) {
-        self.hub_failed.fetch_add(1, Ordering::Relaxed);
+        self.hub_failed.increment();
     }
 
     pub(crate) fn write_failed(&self) {
-        self.writes_failed.fetch_add(1, Ordering::Relaxed);
+        self.writes_failed.increment();
     }
 
     pub(crate) fn conflict(&self) {
-        self.conflicts.fetch_add(1, Ordering::Relaxed);
+        self.conflicts.increment();
     }
 
     pub(crate) fn done(&self, action: &Action) {
         if matches!(action, Action::Show { .. } | Action::Clear { .. }) {
-            self.written.fetch_add(1, Ordering::Relaxed);
+            self.written.increment();
         }
     }
 }
 
 impl Numbers for Metrics {
     fn text(&self) -> String {
-        let mut text = String::new();
+        let mut text = MetricsText::new(PREFIX);
         let counts = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        head(&mut text, "machines_count", "gauge", "Machines by the status of their condition");
-        // Writing to a string cannot fail.
+        let help = "Number of Machines, by status of their condition.";
+        let mut machines = text.family("machines_count", MetricType::Gauge, help);
         for (count, status) in counts.statuses.iter().zip(Status::ALL) {
-            let _ =
-                writeln!(text, "landfall_controller_machines_count{{status=\"{}\"}} {count}", status.name());
+            machines.value(&[("status", status.name())], count);
         }
-        let leads = u64::from(self.leads.load(Ordering::Relaxed));
-        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let counter = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        for (name, kind, help, value) in [
-            ("leader_info", "gauge", "Whether this one leads", leads),
-            ("machines_unheard_count", "gauge", "Machines nothing was heard of", number(counts.unheard)),
-            ("machines_held_count", "gauge", "Machines held for their evidence", number(counts.held)),
-            (
-                "reports_ambiguous_count",
-                "gauge",
-                "Reports that several Machines answer to",
-                number(counts.ambiguous),
-            ),
-            ("looks_failed_total", "counter", "Looks that were not answered", counter(&self.looks_failed)),
-            (
-                "hub_failed_total",
-                "counter",
-                "Looks at which the hub did not tell of every node",
-                counter(&self.hub_failed),
-            ),
-            ("conditions_written_total", "counter", "Conditions written", counter(&self.written)),
-            ("writes_failed_total", "counter", "Writes that were not made", counter(&self.writes_failed)),
+        let leads = u8::from(self.leads.load(Ordering::Relaxed));
+        text.gauge("leader_info", "Whether this replica is the leader.", leads);
+        text.gauge("machines_unheard_count", "Number of Machines without a report.", counts.unheard);
+        text.gauge("machines_held_count", "Number of Machines held for their evidence.", counts.held);
+        let help = "Number of reports that match several Machines.";
+        text.gauge("reports_ambiguous_count", help, counts.ambiguous);
+        for (name, help, counter) in [
+            ("looks_failed_total", "Total number of failed cluster observations.", &self.looks_failed),
+            ("hub_failed_total", "Total number of passes with incomplete hub data.", &self.hub_failed),
+            ("conditions_written_total", "Total number of conditions written.", &self.written),
+            ("writes_failed_total", "Total number of failed writes.", &self.writes_failed),
             (
                 "conflicts_total",
-                "counter",
-                "Writes refused because somebody else owns what is ours",
-                counter(&self.conflicts),
+                "Total number of writes rejected because another manager owns the field.",
+                &self.conflicts,
             ),
         ] {
-            head(&mut text, name, kind, help);
-            let _ = writeln!(text, "landfall_controller_{name} {value}");
+            text.counter(name, help, counter);
         }
-        text
+        text.finish()
     }
 
     fn is_connected(&self) -> bool {

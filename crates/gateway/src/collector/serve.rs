@@ -1,35 +1,39 @@
-use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use landfall_diagnose::{Engine, RuleSet};
 use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
 use landfall_evidence::collect::{Host, Plan, collect};
 use landfall_evidence::read::{self, Input};
 use landfall_model::chain;
-use landfall_wire::Pieces;
-use tokio::net::{UnixListener, UnixStream};
+use landfall_net::Pieces;
+use landfall_net::serve::{Accept, Handler, Limits, Peer, RequestBody, ResponseBody, Session};
+use tokio::net::UnixListener;
 use tokio::sync::{Mutex, Semaphore, mpsc};
 
 use super::{BUNDLE, BUNDLE_ID, IDENTITY, REPORT, SINCE, ZSTD};
 use crate::answer::{Answer, failure, json};
 use crate::body::{Body, BoxError};
 
-/// Pieces of a bundle that wait to be sent. What the reader does not take, is not collected yet.
+/// Queued pieces of a bundle. Collection pauses while the queue is full.
 const PIECES: usize = 4;
-/// Callers at once; there is one gateway.
-const MAX_CALLERS: usize = 16;
-const HEAD_LIMIT: Duration = Duration::from_secs(30);
+/// Limits for one gateway as the only client.
+const LIMITS: Limits = Limits {
+    connections: 16,
+    first_request: Duration::from_secs(30),
+    idle: Duration::from_secs(30),
+    stalled_write: Duration::from_secs(300),
+    head: 16 << 10,
+    drain: Duration::ZERO,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
@@ -48,18 +52,18 @@ pub enum CollectorError {
 struct Collector {
     root: PathBuf,
     engine: Arc<Engine>,
-    /// One bundle at a time: collecting is work for a machine that may be in trouble.
+    /// One bundle at a time: collecting loads a host that may already be in trouble.
     bundling: Arc<Semaphore>,
     reporting: Mutex<()>,
 }
 
-/// Collects from the machine below `root` for whoever asks on the socket, until told to stop.
+/// Serves bundles and reports of the host below `root` on the socket, until `until` resolves.
 pub async fn serve(
     socket: &Path,
     root: &Path,
     until: impl Future<Output = ()>,
 ) -> Result<(), CollectorError> {
-    // Everything that can be wrong shows before anybody is let in.
+    // Every configuration error must show before the first connection is accepted.
     open(root)?;
     let rules = RuleSet::embedded().map_err(|error| CollectorError::Rules(error.into()))?;
     let engine = Engine::new(rules).map_err(|error| CollectorError::Rules(error.into()))?;
@@ -70,51 +74,11 @@ pub async fn serve(
         reporting: Mutex::new(()),
     });
     let listener = listen(socket)?;
-    tracing::info!(socket = %socket.display(), "collecting for whoever may ask");
-    let callers = Arc::new(Semaphore::new(MAX_CALLERS));
-    let mut until = std::pin::pin!(until);
-    loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-            () = until.as_mut() => break,
-        };
-        let Ok(turn) = Arc::clone(&callers).try_acquire_owned() else { continue };
-        if !may_ask(&stream) {
-            tracing::warn!("somebody else's process asked");
-            continue;
-        }
-        let collector = Arc::clone(&collector);
-        tokio::spawn(async move {
-            let _turn = turn;
-            let service = service_fn(move |request| {
-                let collector = Arc::clone(&collector);
-                async move { Ok::<_, Infallible>(collector.answer(request).await) }
-            });
-            let serving = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_LIMIT)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = serving.await {
-                tracing::debug!(error = %chain(&error), "a caller left");
-            }
-        });
-    }
-    // A socket that stays behind is taken over by the next one.
+    tracing::info!(socket = %socket.display(), "collector listening");
+    landfall_net::serve::serve(Accept::Unix(listener), LIMITS, collector, until).await;
+    // The next collector replaces a socket that remains.
     let _ = std::fs::remove_file(socket);
     Ok(())
-}
-
-/// Root and our own user only, whatever the folder's permissions let through.
-fn may_ask(stream: &UnixStream) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
 }
 
 fn listen(path: &Path) -> Result<UnixListener, CollectorError> {
@@ -138,10 +102,32 @@ fn open(root: &Path) -> Result<(Host, Plan), CollectorError> {
     Ok((host, plan))
 }
 
+impl Handler for Collector {
+    type State = ();
+
+    /// Accepts only processes of root and of this process's user, whatever the permissions of the directory allow.
+    fn open(&self, peer: Peer) -> Option<Session<()>> {
+        let own = rustix::process::geteuid().as_raw();
+        if !peer.uid.is_some_and(|uid| uid == 0 || uid == own) {
+            tracing::warn!(uid = peer.uid, "connection of another user rejected");
+            return None;
+        }
+        Some(Session::new(()))
+    }
+
+    fn handle<'h>(
+        &'h self,
+        _: &'h Arc<()>,
+        request: Request<RequestBody>,
+    ) -> Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send + 'h>> {
+        Box::pin(async move { self.answer(request).await.map(BodyExt::boxed_unsync) })
+    }
+}
+
 // === impl Collector ===
 
 impl Collector {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<RequestBody>) -> Answer {
         match request.uri().path() {
             BUNDLE => self.bundle(request.uri().query().unwrap_or_default()),
             REPORT => self.report().await,
@@ -195,7 +181,7 @@ impl Collector {
                 });
             if let Err(error) = made {
                 tracing::warn!(error, "a bundle was cut short");
-                // A stream without its end tells the reader; one that is gone need not be told.
+                // A reader that is still connected sees a truncated stream; the send fails if it has disconnected.
                 let _ = sender.blocking_send(Err(error.into()));
             }
         });

@@ -3,28 +3,27 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use landfall_wire::Backoff;
+use landfall_net::Backoff;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// Where the socket of a started collector lies, if that can be and systemd names no other place: folders there do not
-/// outlive the boot.
+/// Directory for the socket of a started collector, unless systemd provides one; it is empty after every boot.
 const RUNTIME: &str = "/run/landfall";
 
-/// A collector that is kept alive; it ends when this is dropped, and also when this process is killed.
+/// A supervised collector; it ends when this is dropped, and also when this process is killed.
 #[derive(Debug)]
 pub(crate) struct Started {
     _folder: TempDir,
     keeping: tokio::task::JoinHandle<()>,
 }
 
-/// Starts `PROGRAM collector` and keeps it alive. Gives the socket it listens on.
+/// Starts `PROGRAM collector`, supervises it, and returns the socket it listens on.
 pub(crate) fn start(program: &Path, root: &Path) -> io::Result<(Started, PathBuf)> {
     let runtime = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(RUNTIME), PathBuf::from);
     let place = std::fs::create_dir_all(&runtime).is_ok().then_some(&runtime);
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("collector-");
-    // Only for us: the socket needs no other guard.
+    // The directory is accessible to this user only, which protects the socket.
     let folder = match place.map(|place| builder.tempdir_in(place)) {
         Some(Ok(folder)) => folder,
         _ => builder.tempdir()?,
@@ -39,8 +38,8 @@ async fn keep(program: PathBuf, root: PathBuf, socket: PathBuf) {
     loop {
         let mut command = Command::new(&program);
         command.arg("collector").arg("--socket").arg(&socket).arg("--root").arg(&root).arg("--with-parent");
-        // Nothing of ours but the words above: no descriptors, no environment, and our end of its standard input,
-        // which closes whatever way we end.
+        // The child inherits no descriptors and none of the environment except the variables below. Its standard input
+        // is a pipe that closes however this process ends.
         command.env_clear().stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
         for name in ["PATH", "LANDFALL_LOG", "JOURNAL_STREAM", "INVOCATION_ID"] {
             if let Some(value) = std::env::var_os(name) {

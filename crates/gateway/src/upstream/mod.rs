@@ -1,5 +1,7 @@
-//! Connections to API servers, by what they prove of us. Requests of different identities may share a connection only
-//! because identity travels in each request's head; connections with and without our certificate never mix.
+//! Connections to API servers, by the identity they prove.
+//!
+//! Requests of different users may share a connection only because each request head contains the identity. Connections
+//! with and without the gateway's certificate never mix.
 
 mod pool;
 
@@ -19,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 pub(crate) use self::pool::{Pool, Returning};
 use crate::body::{Body, BoxError};
 
-/// A machine that does not answer within this is not there.
+/// Timeout to connect to an API server.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -34,22 +36,22 @@ pub(crate) enum UpstreamError {
     Speak { source: BoxError },
 }
 
-/// A failure, with the request where nothing of it has been sent.
+/// A failure, with the request if it was not sent at all.
 pub(crate) struct Unsent {
     pub(crate) error: UpstreamError,
     pub(crate) request: Option<Box<Request<Body>>>,
 }
 
-/// As whom a connection is made.
+/// The identity of an upstream connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum As {
-    /// Nobody: a request's own token, or no identity at all.
+    /// No certificate: the request has its own token, or no identity.
     Plain,
-    /// The front proxy, which says in each request whose it is.
+    /// The front proxy, which names the user in each request.
     FrontProxy,
 }
 
-/// Each lane has pools of its own: what serves a connection upstream then runs on the same thread as the connection.
+/// Connection pools for each lane, so that an upstream connection runs on the same thread as its client's connection.
 pub(crate) struct Pools {
     own: Pair,
     lanes: Vec<Pair>,
@@ -76,12 +78,12 @@ impl Pools {
         Self { own: pair(), lanes: (0..lanes).map(|_| pair()).collect() }
     }
 
-    /// For the gateway's own requests.
+    /// Returns the pool for the gateway's own requests.
     pub(crate) fn own(&self, who: As) -> Option<&Pool> {
         self.own.get(who)
     }
 
-    /// For requests of connections on this lane.
+    /// Returns the pool for requests of connections on this lane.
     pub(crate) fn of_lane(&self, lane: usize, who: As) -> Option<&Pool> {
         self.lanes.get(lane).unwrap_or(&self.own).get(who)
     }
@@ -98,7 +100,7 @@ impl Pair {
     }
 }
 
-/// A TLS connection to an API server. Large while it is being made: callers keep it in a box.
+/// Opens a TLS connection to an API server. The future is large: callers box it.
 async fn connect(
     target: SocketAddr,
     tls: &Arc<ClientConfig>,
@@ -107,7 +109,7 @@ async fn connect(
     let name = ServerName::try_from(name.to_owned()).map_err(|_| UpstreamError::Name(name.to_owned()))?;
     let connecting = async {
         let stream = TcpStream::connect(target).await?;
-        landfall_wire::prepare(&stream);
+        landfall_net::prepare(&stream);
         TlsConnector::from(Arc::clone(tls)).connect(name, stream).await
     };
     match tokio::time::timeout(CONNECT_LIMIT, connecting).await {

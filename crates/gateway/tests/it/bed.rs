@@ -1,4 +1,4 @@
-//! A gateway with everything around it.
+//! A gateway with its files, certificates and clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use landfall_gateway::collector;
 use landfall_gateway::config::{
     AccessSettings, Collector, Config, FrontProxy, Mode, Patience, Readiness, Tunnel, Upstream,
 };
+use landfall_net::CertificateFiles;
 use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{ApiServer, free_port};
-use landfall_wire::Pair;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::client::{Client, Identity};
 
 pub(crate) const GATHER_TOKEN: &str = "a-gather-token-of-some-length";
-/// The machine is loaded.
+/// Timeout with a margin for a loaded host.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A gateway that runs until it is dropped.
@@ -30,14 +30,14 @@ pub(crate) struct Bed {
     pub(crate) admin: SocketAddr,
     pub(crate) folder: TempDir,
     pub(crate) authority: Arc<Authority>,
-    /// What the gateway's certificate is checked with.
+    /// The CA that clients verify the gateway's certificate with.
     authority_pem: String,
     clients: AtomicUsize,
     stops: Vec<oneshot::Sender<()>>,
     serving: Option<tokio::task::JoinHandle<()>>,
 }
 
-/// Certificates and their authorities, as files.
+/// Certificates and their CAs, as files.
 pub(crate) struct Files {
     pub(crate) folder: PathBuf,
 }
@@ -45,9 +45,9 @@ pub(crate) struct Files {
 // === impl Files ===
 
 impl Files {
-    pub(crate) fn issue(&self, authority: &Authority, name: &str, leaf: &Leaf) -> Pair {
+    pub(crate) fn issue(&self, authority: &Authority, name: &str, leaf: &Leaf) -> CertificateFiles {
         let issued = authority.issue(leaf).unwrap();
-        let pair = Pair {
+        let pair = CertificateFiles {
             certificate: self.folder.join(format!("{name}.crt")),
             key: self.folder.join(format!("{name}.key")),
         };
@@ -60,7 +60,7 @@ impl Files {
 // === impl Bed ===
 
 impl Bed {
-    /// A gateway with no API server anywhere.
+    /// Starts a gateway without any API server.
     pub(crate) fn without_api(adjust: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new("kubernetes", 30).unwrap();
@@ -77,7 +77,7 @@ impl Bed {
         Self::start(folder, authority, config, adjust)
     }
 
-    /// A gateway before a real API server.
+    /// Starts a gateway in front of a real API server.
     pub(crate) fn before(api: &ApiServer, adjust: impl FnOnce(&mut Config)) -> Self {
         Self::before_in_phase(api, "local", adjust)
     }
@@ -85,7 +85,7 @@ impl Bed {
     pub(crate) fn before_in_phase(api: &ApiServer, phase: &str, adjust: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let home = api.directory();
-        let pair = |name: &str| Pair {
+        let pair = |name: &str| CertificateFiles {
             certificate: home.join(format!("{name}.crt")),
             key: home.join(format!("{name}.key")),
         };
@@ -161,20 +161,20 @@ impl Bed {
         Files { folder: self.folder.path().to_owned() }
     }
 
-    /// A client of the gateway.
+    /// Returns a client of the gateway.
     pub(crate) fn client(&self, identity: Identity) -> Client {
         Client::new(self.address, &self.authority_pem, identity)
     }
 
-    /// A client of something else with the same certificates.
+    /// Returns a client of another server with the same certificates.
     pub(crate) fn client_of(&self, address: SocketAddr, identity: Identity) -> Client {
         Client::new(address, &self.authority_pem, identity)
     }
 
-    /// A client certificate of the cluster's own authority.
+    /// Issues a client certificate of the cluster's CA.
     pub(crate) fn user(&self, name: &str, group: &str) -> Identity {
         let leaf = Leaf::new(name, Purpose::Call).organization(group);
-        // Every client has files of its own.
+        // Every client has its own files.
         let number = self.clients.fetch_add(1, Ordering::Relaxed);
         Identity::Certificate(self.files().issue(&self.authority, &format!("client-{number}"), &leaf))
     }
@@ -194,7 +194,7 @@ impl Bed {
         .unwrap();
     }
 
-    /// The page of the admin port.
+    /// Returns the metrics page of the admin port.
     pub(crate) fn metrics(&self) -> String {
         use std::io::{Read as _, Write as _};
         let mut stream = std::net::TcpStream::connect(self.admin).unwrap();
@@ -205,12 +205,12 @@ impl Bed {
         page
     }
 
-    /// Asks the gateway to stop, and leaves it its collector.
+    /// Requests the gateway's shutdown but keeps its collector.
     pub(crate) fn ask_to_stop(&mut self) {
         self.stops.pop();
     }
 
-    /// Asks the gateway to stop and waits for it.
+    /// Stops the gateway and waits for its end.
     pub(crate) fn stop(&mut self) {
         self.stops.clear();
         if let Some(serving) = self.serving.take() {
@@ -222,8 +222,8 @@ impl Bed {
 fn config(
     home: &Path,
     folder: &Path,
-    serving: Pair,
-    front: Pair,
+    serving: CertificateFiles,
+    front: CertificateFiles,
     local: SocketAddr,
     kubeconfig: Option<PathBuf>,
 ) -> Config {

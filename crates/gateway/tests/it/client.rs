@@ -1,4 +1,4 @@
-//! A client that does exactly what it is told.
+//! A client with full control over its requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use landfall_wire::Pair;
+use landfall_net::CertificateFiles;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -24,7 +24,7 @@ use crate::bed::LIMIT;
 #[derive(Clone, Debug)]
 pub(crate) enum Identity {
     None,
-    Certificate(Pair),
+    Certificate(CertificateFiles),
 }
 
 #[derive(Clone)]
@@ -71,7 +71,7 @@ impl Client {
         self
     }
 
-    /// Asks for a protocol by this name instead of HTTP/1.1's.
+    /// Offers this ALPN protocol instead of HTTP/1.1's.
     pub(crate) fn protocol(mut self, protocol: &[u8]) -> Self {
         self.protocol = Some(protocol.to_vec());
         self
@@ -86,7 +86,7 @@ impl Client {
         self.header("Authorization", &format!("Bearer {token}"))
     }
 
-    /// How it speaks TLS.
+    /// Returns the client's TLS configuration.
     pub(crate) fn tls(&self) -> ClientConfig {
         self.tls.clone()
     }
@@ -103,7 +103,7 @@ impl Client {
         TlsConnector::from(Arc::new(tls)).connect(name, stream).await
     }
 
-    /// Asks somebody who may not be there.
+    /// Sends a request to a server that may not be available.
     pub(crate) fn try_get(&self, runtime: &Runtime, path: &str) -> Option<Got> {
         let asking = async { tokio::time::timeout(LIMIT, self.exchange(Method::GET, path, "")).await };
         runtime.block_on(asking).unwrap().ok()
@@ -152,13 +152,13 @@ impl Client {
         Ok(Got { status: parts.status, headers: parts.headers, body })
     }
 
-    /// Sends bytes as they are over TLS and gives all that comes back until the server closes.
+    /// Sends raw bytes over TLS and returns the response until the server closes.
     pub(crate) fn raw(&self, runtime: &Runtime, bytes: &[u8]) -> String {
         let sending = async {
             let mut stream = self.connect(b"http/1.1").await;
             stream.write_all(bytes).await.unwrap();
             let mut got = Vec::new();
-            // A server that does not say goodbye has still said what it has.
+            // A server may close without `close_notify` after its complete response.
             let _ = stream.read_to_end(&mut got).await;
             String::from_utf8_lossy(&got).into_owned()
         };

@@ -1,4 +1,4 @@
-//! An API server that does what a test tells it to by its paths, where a real one would have to be talked into it.
+//! A fake API server whose paths select its behavior, for cases that are hard to trigger in a real one.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -15,17 +15,17 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use landfall_gateway::config::Config;
-use landfall_wire::{AskForCertificate, Live, serving};
+use landfall_net::{ClientAuth, Reloading, ServerTlsOptions, TlsPolicy, server_config};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
 const PIECE: usize = 64 * 1024;
-/// More than the gateway takes.
+/// Above the gateway's limit.
 const MAX_HEAD: u32 = 4 << 20;
 
-/// Serves until it is dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct StandIn {
     runtime: Runtime,
     listener: std::net::TcpListener,
@@ -34,19 +34,19 @@ pub(crate) struct StandIn {
 
 #[derive(Default)]
 pub(crate) struct State {
-    /// Answers of `/silent` that have begun and that nobody has given up.
+    /// Number of open `/silent` responses.
     pub(crate) silent: AtomicUsize,
     pub(crate) begun: AtomicUsize,
-    /// Lets those say their last word.
+    /// Lets `/silent` responses finish.
     pub(crate) speak: Notify,
 }
 
-/// What is answered.
+/// The body of a response.
 enum Said {
-    /// So many bytes, and then these.
+    /// A number of filler bytes, and trailers.
     Bytes(usize, Option<HeaderMap>),
     Text(Option<Bytes>, Option<HeaderMap>),
-    /// A word, silence, a word.
+    /// A chunk, a pause, a chunk.
     Silent {
         first: bool,
         said: bool,
@@ -64,13 +64,18 @@ impl StandIn {
         Self { runtime: Runtime::new().unwrap(), listener, state: Arc::default() }
     }
 
-    /// Becomes the local API server of a gateway, with its certificate.
+    /// Replaces the local API server of a gateway, with its certificate.
     pub(crate) fn stand_in_for(&self, config: &mut Config) {
         config.upstream.local = self.listener.local_addr().unwrap();
         let pair = config.serving[0].clone();
-        let live = Live::load(vec![pair.certificate.clone(), pair.key.clone()], move |files| {
-            let ask = Arc::new(AskForCertificate::default());
-            serving(files, std::slice::from_ref(&pair), ask, &[b"h2", b"http/1.1"])
+        let live = Reloading::load(pair.paths().to_vec(), move |files| {
+            let options = ServerTlsOptions {
+                certificates: std::slice::from_ref(&pair),
+                clients: ClientAuth::Request,
+                protocols: &[b"h2", b"http/1.1"],
+                policy: &TlsPolicy::default(),
+            };
+            server_config(files, &options)
         })
         .unwrap();
         let (listener, state) = (self.listener.try_clone().unwrap(), Arc::clone(&self.state));
@@ -83,7 +88,7 @@ impl StandIn {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let http_2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                     let service = service_fn(move |request| answer(Arc::clone(&state), request));
-                    // A client may leave whenever it likes.
+                    // A client may disconnect at any time.
                     if http_2 {
                         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                         builder.max_header_list_size(MAX_HEAD);

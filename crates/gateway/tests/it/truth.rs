@@ -1,12 +1,12 @@
-//! Nobody gains an identity and nobody loses one: what the API server sees through the gateway is what it sees directly.
+//! Forwarding preserves identity: the API server sees the same user through the gateway as directly.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use hyper::{Method, Version};
+use landfall_net::CertificateFiles;
 use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{ApiServer, eventually, have};
-use landfall_wire::Pair;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, LIMIT};
@@ -22,7 +22,7 @@ struct Case {
     headers: Vec<(&'static str, String)>,
 }
 
-/// Who the API server says one is, or the code with which it says nothing.
+/// Returns the client's user according to the API server, or the status code of a failure.
 fn who(client: &Client, bed: &Bed) -> (u16, Value) {
     let got = client.send(&bed.runtime, Method::POST, WHO_AM_I, REVIEW);
     (got.status.as_u16(), got.json()["status"]["userInfo"].clone())
@@ -35,7 +35,7 @@ fn token(api: &ApiServer, bed: &Bed) -> String {
     token.trim().to_owned()
 }
 
-/// Everybody may ask who they are, also those without a name.
+/// Permits every client, including anonymous ones, to query its own identity.
 fn let_anybody_ask(api: &ApiServer) {
     api.apply(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -148,7 +148,7 @@ fn everybody_is_who_they_are() {
         ),
     ];
     let direct = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), api.port());
-    // Certificates count in whole seconds.
+    // Certificate times have a resolution of whole seconds.
     let is_over = || issued.elapsed().is_ok_and(|age| age > Duration::from_secs(2)).then_some(());
     eventually("the certificate to expire", LIMIT, is_over).unwrap();
     for case in &cases {
@@ -195,7 +195,7 @@ fn nobody_becomes_somebody_else() {
                 };
                 let expected = who(&plain(bed.client(identity.clone()).version(version)), &bed);
                 for injection in injections {
-                    // Headers of one hop do not exist in HTTP/2.
+                    // Hop-by-hop headers do not exist in HTTP/2.
                     let hop = |name: &str| matches!(name, "Connection" | "Keep-Alive" | "Proxy-Connection");
                     let mut client = plain(bed.client(identity.clone()).version(version));
                     for (name, value) in
@@ -211,7 +211,7 @@ fn nobody_becomes_somebody_else() {
             }
         }
     }
-    // On a connection that is kept, the second request is nobody else's either.
+    // The second request on a kept connection must not inherit another identity.
     let request = |extra: &str| {
         format!(
             "POST {WHO_AM_I} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{extra}\r\n{REVIEW}",
@@ -223,7 +223,7 @@ fn nobody_becomes_somebody_else() {
     let got = bed.client(jane.clone()).raw(&bed.runtime, both.as_bytes());
     assert_eq!(got.matches("\"username\":\"jane\"").count(), 2, "{got}");
     assert!(!got.contains("masters"), "{got}");
-    // Taking an impersonation away would make it the impersonator's own request.
+    // Removing an impersonation header would execute the request as the impersonator.
     for name in ["Impersonate-User", "Authorization"] {
         let got = bed.client(jane.clone()).header("Connection", name).header("Impersonate-User", "joe");
         assert_eq!(who(&got, &bed).0, 400, "{name}");
@@ -308,7 +308,8 @@ fn front_proxies_do_not_speak_through_the_gateway() {
     let bed = Bed::before(&api, |_| {});
     let_anybody_ask(&api);
     let home = api.directory();
-    let front = Pair { certificate: home.join("front-proxy.crt"), key: home.join("front-proxy.key") };
+    let front =
+        CertificateFiles { certificate: home.join("front-proxy.crt"), key: home.join("front-proxy.key") };
     let direct = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), api.port());
     for version in VERSIONS {
         let client = |address| {

@@ -1,4 +1,4 @@
-//! A node that reports, as cheaply as can be: everything but its id, its time and its signature is written beforehand.
+//! A simulated node with low overhead: only the ID, the time and the signature of its reports are computed.
 
 use std::rc::Rc;
 
@@ -8,19 +8,18 @@ use landfall_model::envelope::{ReportId, signed_bytes};
 use landfall_pki::SigningKey;
 use serde_json::{Value, json};
 
-/// Reports with the same body that a node makes before it has something new to say. One that fails says so from the last of the
-/// first ones on.
+/// Number of equal reports before a node's verdict changes. A failing node fails with the last of its first ones.
 pub(crate) const UNCHANGED: u64 = 20;
-/// One of so many nodes fails in the end.
+/// One of this many nodes fails eventually.
 const FAILING: usize = 20;
-/// Lines of evidence of a failure.
+/// Number of evidence lines of a failure.
 const EVIDENCE: usize = 24;
 
-/// The bodies nodes have, as canonical JSON.
+/// The bodies of reports as canonical JSON.
 pub(crate) struct Bodies {
-    /// Of nodes that are on their way and arrive.
+    /// Bodies of running nodes, and of those that succeeded.
     good: Vec<String>,
-    /// Of nodes that fail, one for each cause.
+    /// Bodies of failed nodes, one per cause.
     failed: Vec<String>,
 }
 
@@ -34,11 +33,11 @@ pub(crate) struct Node {
     bodies: Rc<Bodies>,
 }
 
-/// One signed report.
+/// A signed report.
 pub(crate) struct Report {
     pub(crate) id: ReportId,
     pub(crate) json: Vec<u8>,
-    /// Nothing was heard of its node before.
+    /// Whether it is the first report of its node.
     pub(crate) first: bool,
 }
 
@@ -100,7 +99,7 @@ fn body(
     spelled(&report)
 }
 
-/// As it is signed.
+/// Returns the canonical JSON that is signed.
 fn spelled(value: &Value) -> Result<String> {
     Ok(String::from_utf8(signed_bytes(value.to_string().as_bytes())?)?)
 }
@@ -108,7 +107,7 @@ fn spelled(value: &Value) -> Result<String> {
 // === impl Node ===
 
 impl Node {
-    /// One that has made so many reports, none of which the hub has heard.
+    /// Creates a node that has already counted this many reports, none of which the hub has received.
     pub(crate) fn new(number: usize, made: u64, bodies: Rc<Bodies>) -> Result<Self> {
         let (key, _) = SigningKey::generate()?;
         let identity = json!({
@@ -116,11 +115,11 @@ impl Node {
             "bootId": format!("00000000-0000-4000-8000-{number:012x}"), "os": "Debian GNU/Linux 12 (bookworm)", "architecture": "x86_64"
         });
         let identity = spelled(&identity)?;
-        let public_key = hexadecimal(&key.public_key());
+        let public_key = hex::encode(key.public_key());
         Ok(Self { number, identity, key, public_key, sequence: made, is_known: false, bodies })
     }
 
-    /// The next report. Its fields stand in the order in which they are signed.
+    /// Returns the next report, with its fields in the order in which they are signed.
     pub(crate) fn report(&mut self) -> Result<Report> {
         self.sequence += 1;
         let mut random = [0; 10];
@@ -131,7 +130,7 @@ impl Node {
         let mut json = format!(
             "{{\"format\":1,\"id\":\"{id}\",\"node\":{identity},\"report\":{body},\"sequence\":{sequence},\"time\":\"{now}\"}}"
         );
-        let signature = hexadecimal(&self.key.sign(json.as_bytes()));
+        let signature = hex::encode(self.key.sign(json.as_bytes()));
         json.pop();
         let key = &self.public_key;
         json.push_str(&format!(",\"signature\":{{\"key\":\"{key}\",\"value\":\"{signature}\"}}}}"));
@@ -140,7 +139,7 @@ impl Node {
     }
 
     fn body(&self) -> &str {
-        // Nodes are not in step: about as many change at any moment as at any other.
+        // Offsets the changes by node, so that their rate is constant.
         let step = (self.sequence + self.number as u64 % UNCHANGED) / UNCHANGED;
         let step = usize::try_from(step).unwrap_or(usize::MAX);
         let last = self.bodies.good.len() - 1;
@@ -150,8 +149,4 @@ impl Node {
             &self.bodies.good[step.min(last)]
         }
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::io::ReaderStream;
 
 use super::asking::Asking;
-use super::{Answer, Operation, Rests, Served, body, events, progress, take};
+use super::{Answer, Operation, Served, body, events, progress, take};
 use crate::access::Wish;
 use crate::bundles::{LogFile, LogPage, LogQuery};
 use crate::enrol;
@@ -25,7 +25,7 @@ use crate::roles::RoleHealth;
 use crate::store::{BundleRecord, Fleet, FleetQuery, Group, NodePage, Turn};
 use crate::token::Holder;
 
-/// The document made from the table of routes by `cargo xtask gen`.
+/// The document generated from the table of routes by `cargo xtask gen`.
 const OPENAPI: &str = include_str!("../../../../docs/reference/hub.openapi.json");
 
 const DEFAULT_NODES: u32 = 200;
@@ -38,7 +38,7 @@ const MAX_HOURS: u32 = 31 * 24;
 const DEFAULT_STEPS: u32 = 24;
 const MAX_STEPS: u32 = 500;
 const DEFAULT_TOKEN_DAYS: u32 = 7;
-/// A wish for a token is one line.
+/// Maximum size of a token request, which is one line.
 const MAX_SMALL_BODY: usize = 16 << 10;
 
 #[derive(Debug, Default, Deserialize)]
@@ -86,17 +86,17 @@ struct LineParameters {
     q: String,
 }
 
-/// A token that is wished for.
+/// A request for a token.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct TokenWish {
-    /// `node`, `nodes`, `viewer` or `operator`
+    /// `node`, `nodes`, `viewer` or `operator`.
     kind: String,
-    /// Whom it is for; of `nodes` how their names begin, or nothing.
+    /// Subject of the token; for `nodes` the prefix of their names, possibly empty.
     #[serde(default)]
     name: String,
-    /// How long it lives, 7 unless told.
+    /// Validity in days, 7 by default.
     days: Option<u32>,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct RoleList {
     roles: Vec<RoleHealth>,
 }
 
-/// What stands behind an address of the table.
+/// Returns the handler of an operation of the table.
 pub(super) fn handler(operation: Operation) -> MethodRouter<Served> {
     match operation {
         Operation::Reports => post(reports),
@@ -177,7 +177,7 @@ async fn reports(
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/x-ndjson" | "application/jsonl" => {
-            // Before it is read: what waits for its turn lies with its sender.
+            // Acquired before the body is read: a queued body stays with its sender.
             let turn = served.hub.turn_to_batch(&caller).await?;
             let content = served.room.whole(&caller, content, MAX_BATCH).await?;
             let results = served.hub.batch(turn, &caller, packing, content).await?;
@@ -186,10 +186,7 @@ async fn reports(
         "application/json" | "application/cloudevents+json" | "" => {
             let content = served.room.whole(&caller, content, crate::receive::MAX_REPORT).await?;
             let receipt = served.hub.report(&caller, packing, content).await?;
-            let mut answer = Json(receipt).into_response();
-            // Nodes report every now and then; the connection rests meanwhile.
-            answer.extensions_mut().insert(Rests);
-            Ok(answer)
+            Ok(Json(receipt).into_response())
         }
         _ => Err(Problem::new(
             415,
@@ -328,7 +325,7 @@ async fn bundle_content(
         (header::CONTENT_DISPOSITION, name),
     ];
     let stream = ReaderStream::new(tokio::fs::File::from_std(file)).inspect(move |_| {
-        // A copy has its place until its last byte is on the way.
+        // A local copy occupies its slot until the last byte is sent.
         let _ = &place;
     });
     Ok((headers, Body::from_stream(stream)).into_response())

@@ -1,7 +1,6 @@
 //! `/metrics`, `/livez` and `/readyz`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::extract::State;
@@ -9,6 +8,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use landfall_model::Cause;
+use landfall_net::metrics::{METRICS_MEDIA_TYPE, MetricType, MetricsText};
 
 use super::Served;
 use super::asking::Asking;
@@ -17,7 +17,7 @@ use crate::counters::Counters;
 use crate::problem::Problem;
 use crate::store::{FleetQuery, Group, StateCount, StoreSize};
 
-/// Causes that are none of the catalogue, and trouble without a cause.
+/// Label of causes outside the catalog and of failures without a cause.
 const OTHER: &str = "other";
 const NONE: &str = "none";
 
@@ -40,11 +40,11 @@ async fn metrics(State(served): State<Served>, Asking(caller): Asking) -> Result
     let size = served.hub.store.size().await?;
     let causes = causes(&fleet.groups, |cause| served.hub.cause(cause).is_some());
     let text = page(&served.hub.counters, &fleet.states, &causes, size);
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+    Ok(([(header::CONTENT_TYPE, METRICS_MEDIA_TYPE)], text))
 }
 
-/// Nodes in trouble by cause. Nodes choose what they say: only causes of the catalogue have a line of their own, so that nobody
-/// can make ever more of them.
+/// Counts failing nodes by cause. Nodes choose their causes, so only causes of the catalog get a series of their
+/// own, which limits the number of series.
 fn causes(groups: &[Group], is_known: impl Fn(&Cause) -> bool) -> BTreeMap<String, u64> {
     let mut causes = BTreeMap::new();
     for group in groups {
@@ -58,14 +58,14 @@ fn causes(groups: &[Group], is_known: impl Fn(&Cause) -> bool) -> BTreeMap<Strin
     causes
 }
 
-/// What `/metrics` says when nothing has happened yet: all there is to be read.
+/// Returns the `/metrics` page of a hub without data; it lists all metrics.
 #[cfg(feature = "schema")]
 pub fn page_at_start() -> String {
     use landfall_model::report::State;
 
     let all = [State::Failed, State::Hung, State::Running, State::Degraded, State::Succeeded, State::Unknown];
     let states = all.map(|state| StateCount { state, nodes: 0 });
-    // One that stands for any.
+    // A placeholder for any cause.
     let causes = BTreeMap::from([("0".to_owned(), 0)]);
     page(&Counters::default(), &states, &causes, StoreSize::default())
 }
@@ -76,49 +76,31 @@ fn page(
     causes: &BTreeMap<String, u64>,
     size: StoreSize,
 ) -> String {
-    let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let mut text = series(
-        ("landfall_hub_reports_total", "counter", "Reports that came in, by what became of them."),
-        "outcome",
-        &[
-            ("stored", counted(&counters.stored)),
-            ("late", counted(&counters.late)),
-            ("duplicate", counted(&counters.duplicate)),
-            ("refused", counted(&counters.refused)),
-        ],
-    );
-    let help = "Time from a whole report, sent alone, to its acknowledgement.";
-    counters.accepts.write("landfall_hub_accept_seconds", help, &mut text);
-    text += &series(
-        ("landfall_hub_pulls_total", "counter", "Agents asked for their reports, by whether they answered."),
-        "outcome",
-        &[("answered", counted(&counters.pulls)), ("failed", counted(&counters.failed_pulls))],
-    );
-    let bundles = counted(&counters.bundles);
-    text += &one(("landfall_hub_bundles_total", "counter", "Bundles that were verified and kept."), bundles);
-    let states: Vec<(&str, u64)> = states.iter().map(|count| (count.state.name(), count.nodes)).collect();
-    text += &series(("landfall_hub_nodes", "gauge", "Nodes known, by state."), "state", &states);
-    let causes: Vec<(&str, u64)> = causes.iter().map(|(cause, nodes)| (cause.as_str(), *nodes)).collect();
-    let help =
-        "Nodes in trouble, by cause of the catalogue; `other` are the rest, and of `none` none is known.";
-    text += &series(("landfall_hub_troubled_nodes", "gauge", help), "cause", &causes);
-    text += &one(("landfall_hub_store_bytes", "gauge", "Size of the database."), size.store);
-    text + &one(("landfall_hub_bundle_bytes", "gauge", "Size of all bundles, packed."), size.bundles)
-}
-
-/// A metric by its name, type and meaning.
-type Metric<'a> = (&'a str, &'a str, &'a str);
-
-fn one((name, kind, help): Metric<'_>, value: u64) -> String {
-    format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n")
-}
-
-fn series((name, kind, help): Metric<'_>, label: &str, values: &[(&str, u64)]) -> String {
-    let mut text = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
-    for (of, value) in values {
-        text += &format!("{name}{{{label}=\"{of}\"}} {value}\n");
+    let mut text = MetricsText::new("landfall_hub_");
+    let help = "Total number of reports received, by outcome.";
+    text.family("reports_total", MetricType::Counter, help)
+        .value(&[("outcome", "stored")], counters.stored.get())
+        .value(&[("outcome", "late")], counters.late.get())
+        .value(&[("outcome", "duplicate")], counters.duplicate.get())
+        .value(&[("outcome", "refused")], counters.refused.get());
+    let help = "Time from a complete single report to its acknowledgement.";
+    text.histogram("accept_seconds", help, &counters.accepts);
+    text.family("pulls_total", MetricType::Counter, "Total number of agent polls, by outcome.")
+        .value(&[("outcome", "answered")], counters.pulls.get())
+        .value(&[("outcome", "failed")], counters.failed_pulls.get());
+    text.counter("bundles_total", "Total number of bundles verified and stored.", &counters.bundles);
+    let mut nodes = text.family("nodes", MetricType::Gauge, "Number of known nodes, by state.");
+    for count in states {
+        nodes.value(&[("state", count.state.name())], count.nodes);
     }
-    text
+    let help = "Number of troubled nodes, by cause; `other` is outside the catalog, `none` is unknown.";
+    let mut troubled = text.family("troubled_nodes", MetricType::Gauge, help);
+    for (cause, count) in causes {
+        troubled.value(&[("cause", cause)], count);
+    }
+    text.gauge("store_bytes", "Size of the database.", size.store);
+    text.gauge("bundle_bytes", "Size of all bundles, compressed.", size.bundles);
+    text.finish()
 }
 
 #[cfg(test)]

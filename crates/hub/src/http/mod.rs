@@ -1,4 +1,6 @@
-//! HTTP in front of the [`Hub`](crate::hub::Hub): routes, who is asking, answers. What is done stands there, not here.
+//! HTTP layer of the [`Hub`](crate::hub::Hub): routes, authentication and responses.
+//!
+//! The operations themselves are in `Hub`.
 
 mod api;
 mod asking;
@@ -30,30 +32,25 @@ pub(crate) use events::Events;
 pub(crate) use routes::Method;
 pub(crate) use routes::{Operation, ROUTES};
 
-/// Nothing from elsewhere, nothing inline, no framing: even markup that slipped through could do nothing.
+/// No external content, no inline content and no framing: even markup that escaped sanitizing would have no effect.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What the library says of a request it refuses.
+/// Maximum length of the library's message about a rejected request.
 const MAX_SAID: usize = 4096;
 
-/// What every handler has at hand.
+/// State of every handler.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) hub: Arc<Hub>,
     pub(crate) events: Events,
     pub(crate) room: body::Room,
-    /// For the bodies of those who log in.
+    /// Body budget of login requests.
     pub(crate) strangers_room: body::Room,
     pub(crate) consoles_room: body::Room,
 }
 
-/// Goes with an answer after which nothing of the request is left unread and little is left to send: the connection may rest
-/// until the next request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rests;
-
-/// All routes of the hub.
+/// Returns the router with all routes of the hub.
 pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
@@ -76,8 +73,8 @@ pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
         })
 }
 
-/// What the library refuses by itself (an address without anything, a number that is none, a method that is not there) is a page
-/// for browsers and a problem for programs, as everything else that is refused.
+/// Converts the library's own rejections to a page for browsers and to a problem document for other clients. These
+/// are unknown paths, invalid numbers and wrong methods; all other rejections have the same form.
 async fn in_our_words(request: Request, next: Next) -> Response {
     let for_people = pages::are_wanted(request.headers());
     let response = next.run(request).await;
@@ -128,5 +125,5 @@ impl IntoResponse for Problem {
     }
 }
 
-/// JSON, or the problem.
+/// A JSON response, or a problem.
 pub(crate) type Answer<T> = Result<Json<T>, Problem>;

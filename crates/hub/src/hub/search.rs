@@ -1,4 +1,4 @@
-//! Search: reports whose evidence holds all the words, and the lines that do.
+//! Search for reports whose evidence contains all words, and for the matching lines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +14,23 @@ use crate::access::{Caller, Wish};
 use crate::name::NodeName;
 use crate::problem::Problem;
 
-/// Words of one search, and their length.
+/// Maximum number of words of a search.
 const MAX_WORDS: usize = 16;
+/// Maximum length of such a word.
 const MAX_WORD: usize = 100;
-/// Reports one search gives, and lines of each.
+/// Maximum number of reports per search.
 const MAX_HITS: u32 = 100;
+/// Maximum number of lines per report.
 const MAX_HIT_LINES: usize = 5;
-/// What one search reads of reports, newest first. Reports of nodes are far below; what is found beyond comes without lines.
+/// Maximum total size of the reports read by a search, newest first. Usual reports stay far below; further hits are
+/// returned without lines.
 pub(super) const MAX_LOOKED_AT: usize = 16 << 20;
-/// Searches at once: each keeps a core busy and a large report in memory.
+/// Maximum number of concurrent searches: each uses one core and holds a large report in memory.
 pub(super) const MAX_SEARCHES: usize = 2;
-/// How long a search waits for its turn.
+/// Maximum time in the queue.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A report that search found, with the lines that hold the words.
+/// A report found by a search, with the matching lines.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -41,7 +44,7 @@ pub(crate) struct Found {
     pub lines: Vec<Evidence>,
 }
 
-/// The evidence of a report. What else stands in it is passed over and takes no room.
+/// The evidence of a report; other fields are skipped without allocation.
 #[derive(Deserialize)]
 struct Proofs {
     findings: Vec<Proof>,
@@ -73,7 +76,7 @@ impl Hub {
         let mut found = Vec::with_capacity(hits.len());
         let mut left = MAX_LOOKED_AT;
         for hit in hits {
-            // One after the other: all of them at once are too much to have in memory.
+            // Sequential, because all reports together need too much memory.
             let report = match NodeName::new(hit.node.as_str()) {
                 Ok(name) if left > 0 => self.store.report(name, hit.turn).await?,
                 _ => None,
@@ -82,7 +85,7 @@ impl Hub {
             if let Some(report) = report {
                 left = left.saturating_sub(report.len());
                 let (words, turn) = (Arc::clone(&words), Arc::clone(&turn));
-                // A large report keeps a core busy for a while; others are served meanwhile.
+                // A large report occupies a core for a while, so it is searched on the blocking pool.
                 let looked = tokio::task::spawn_blocking(move || {
                     let _turn = turn;
                     lines_with(&words, &report)
@@ -107,15 +110,15 @@ impl Hub {
     }
 }
 
-/// The first lines that hold one of the words.
+/// Returns the first lines that contain one of the words.
 fn lines_with(words: &[String], report: &str) -> serde_json::Result<Vec<Evidence>> {
-    let proofs: Proofs = serde_json::from_slice(report.as_bytes())?;
+    let proofs: Proofs = serde_json::from_str(report)?;
     let mut lines: Vec<Evidence> = Vec::new();
     for line in proofs.findings.into_iter().flat_map(|proof| proof.evidence) {
         if lines.len() == MAX_HIT_LINES {
             break;
         }
-        // One line may prove several findings.
+        // One line may be evidence of several findings.
         let is_known = lines
             .iter()
             .any(|known| (&known.source, known.line, &known.text) == (&line.source, line.line, &line.text));

@@ -1,9 +1,11 @@
-//! Reports that are fetched: agents that serve (`landfall agent --serve`) are asked for theirs, over TLS with certificates on
-//! both sides. For networks in which the management side reaches nodes and not the other way round.
+//! Polling of agents that serve their reports (`landfall agent --serve`).
 //!
-//! Agents are asked in turns, never more than [`AT_ONCE`] at a time, each about every [`Pull::every`]; one that fails is left
-//! alone for longer and longer. What an agent says counts for the node it is known to be: the one it is named as, or one of
-//! the names of its certificate.
+//! The connection is TLS with certificates on both sides. Polling is for networks in which the management side can
+//! reach the nodes but the nodes cannot reach the management side.
+//!
+//! At most [`AT_ONCE`] agents are polled concurrently, each about every [`Pull::every`]. Failing agents are polled
+//! at increasing intervals. A report counts only for a node that the agent is known to be: the configured node name,
+//! or a name in the agent's certificate.
 //!
 //! ```text
 //!  --pull, --pull-list ─┬─▶ directly ───────────────────────────────┐
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_model::chain;
-use landfall_wire::{ConnectProxy, ProxyPlace};
+use landfall_net::{CertificateFiles, ClientTls, ConnectProxy, ProxyPlace, TlsError};
 use rustls::ClientConfig;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
@@ -43,45 +45,45 @@ use crate::config::ConfigError;
 use crate::hub::Hub;
 use crate::name::NodeName;
 use crate::problem::Problem;
-use crate::tls::{self, TlsError};
 
-/// Agents that can be asked; beyond it nodes should push.
+/// Maximum number of polled agents; larger fleets should push.
 pub(crate) const MAX_AGENTS: usize = 10_000;
-/// Conversations at once: a handshake costs a core about a millisecond, and an agent that does not answer keeps its place.
+/// Maximum number of concurrent polls. A handshake takes about 1 ms of a core, and an agent that does not respond
+/// occupies its slot until the timeout.
 const AT_ONCE: usize = 32;
-/// Of these, how many may go to agents that failed when they were asked last: a network that swallows what is sent to hundreds
-/// of nodes must not keep the hub from asking the others.
+/// Maximum number of concurrent polls of agents whose last poll failed. A network that drops packets to hundreds of
+/// nodes must not block the polls of the other agents.
 const FAILED_AT_ONCE: usize = AT_ONCE / 4;
-/// Of these, how many may bring a bundle, which takes a while.
+/// Maximum number of concurrent bundle downloads within these polls; a bundle takes long to arrive.
 const BUNDLES_AT_ONCE: usize = 2;
-/// How long an agent may take to tell what others left with it: one that answers each question just in time would keep its
-/// place for a quarter of an hour.
+/// Timeout for all reports that neighbors stored on an agent. An agent that answers each request just in time would
+/// otherwise occupy its slot for 15 minutes.
 const NEIGHBOURS_PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked who is due.
+/// Interval between checks for agents that are due.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often the list and the certificates are read again.
+/// Interval between reloads of the agent list and the certificates.
 const READ_AGAIN: Duration = Duration::from_secs(15);
-/// The longest pause after failures.
+/// Maximum interval between polls after failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// Doublings of the pause; the bound above is reached before.
+/// Maximum number of doublings of the interval; [`LONGEST_PAUSE`] is reached earlier.
 const MAX_DOUBLINGS: u32 = 10;
 
-/// Under what an agent's own report is remembered; no node has this name.
+/// Key of an agent's own report in [`Said`]; not a valid node name.
 const OWN: &str = "";
 
-/// Which agents are asked, and as whom.
+/// Configuration of the polled agents and of the hub's identity towards them.
 #[derive(Clone, Debug)]
 pub struct Pull {
     pub agents: Vec<PulledAgent>,
-    /// A file that names more of them, one on a line; read again when it changes.
+    /// File with more agents, one per line; reloaded when it changes.
     pub list: Option<PathBuf>,
-    /// Through whom those of both are reached; directly without.
+    /// Proxy to the agents of `agents` and `list`; without it, the hub connects directly.
     pub proxy: Option<PullProxy>,
-    /// Clusters whose nodes are asked through their API servers.
+    /// Clusters whose nodes are polled through their API servers.
     pub clusters: Vec<PulledCluster>,
-    /// Whose certificates agents have.
+    /// CA of the agents' certificates.
     pub authority: PathBuf,
-    /// Who we are to them.
+    /// Client certificate of the hub.
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub every: Duration,
@@ -89,7 +91,7 @@ pub struct Pull {
     pub bundles: Bundles,
 }
 
-/// A proxy that is asked by CONNECT, and who we are to it where it is spoken to over TLS.
+/// A CONNECT proxy, and the hub's client certificate for a proxy that requires TLS.
 #[derive(Clone, Debug)]
 pub struct PullProxy {
     pub proxy: ConnectProxy,
@@ -98,28 +100,29 @@ pub struct PullProxy {
     pub key: Option<PathBuf>,
 }
 
-/// Whether agents are asked for what other nodes left with them.
+/// Whether the hub fetches reports that other nodes stored on an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbours {
-    /// An agent speaks for its own node only.
+    /// Only the agent's own report is fetched.
     LeftAlone,
-    /// An agent is believed to have let nobody leave a report but under their own name; reports must be signed.
+    /// Stored reports are fetched too. The hub trusts the agent to accept a report only from the node that it names;
+    /// such reports must be signed.
     Asked,
 }
 
-/// Whether a node that failed is asked for its logs.
+/// Whether the hub fetches the bundle of a failed node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bundles {
     LeftThere,
-    /// Once for each time it fails.
+    /// Once per failure.
     FetchedFromFailed,
 }
 
-/// Agents and when they are asked next.
+/// The polled agents with the time of their next poll.
 #[derive(Debug, Default)]
 struct Book {
     pages: HashMap<PulledAgent, Page>,
-    /// There are more agents than [`MAX_AGENTS`], and the log says so.
+    /// More than [`MAX_AGENTS`] agents are configured, and the warning was logged.
     overfull: bool,
 }
 
@@ -131,17 +134,17 @@ struct Page {
     said: Said,
 }
 
-/// What an agent said last, by the name of the node it was about.
+/// The last reports received from an agent, by the name of the node that they describe.
 type Said = HashMap<String, Saying>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Saying {
     hash: [u8; 32],
-    /// What was not will not be next time either.
+    /// Whether the report was stored. A rejected report would be rejected again.
     taken: bool,
 }
 
-/// What is needed to ask one agent.
+/// Everything that one poll of an agent needs.
 struct Question {
     agent: PulledAgent,
     way: Way,
@@ -151,14 +154,14 @@ struct Question {
     bundles: Bundles,
 }
 
-/// What came of it.
+/// Outcome of one poll.
 struct Told {
     agent: PulledAgent,
     said: Said,
     result: Result<(), PullError>,
 }
 
-/// Why an agent could not be asked, or was not believed.
+/// Reasons for a failed poll or a rejected report.
 #[derive(Debug, thiserror::Error)]
 enum PullError {
     #[error("cannot ask the agent")]
@@ -171,17 +174,17 @@ enum PullError {
     RefusedBefore,
     #[error("its bundle was not taken: {0}")]
     Bundle(String),
-    /// The next would be no better, and may be large; the reports go on.
+    /// The next bundle would be rejected as well and may be large. Polling for reports continues.
     #[error("its bundle was not taken, and is not asked for again until it has something new to say: {0}")]
     Unfit(String),
 }
 
-/// Asks for ever.
+/// Polls the agents forever.
 pub(crate) async fn pull(hub: &Arc<Hub>, pull: Pull) {
     let mut book = Book::default();
     let mut loaded = None;
     let mut read = None;
-    // They end with us.
+    // Dropping the set aborts these tasks when this future ends.
     let mut followers = JoinSet::new();
     let clusters = pull.clusters.iter().map(|place| {
         let (told, found) = watch::channel(None);
@@ -196,7 +199,7 @@ pub(crate) async fn pull(hub: &Arc<Hub>, pull: Pull) {
     loop {
         tokio::select! {
             Some(told) = talks.join_next(), if !talks.is_empty() => {
-                // One that panicked is a defect; its page stays asked, and the rest goes on.
+                // A panicked poll is a defect. Its agent stays marked as polled; the other agents continue.
                 if let Ok(told) = told {
                     book.learn(hub, told, pull.every);
                 }
@@ -232,26 +235,34 @@ pub(crate) async fn pull(hub: &Arc<Hub>, pull: Pull) {
     }
 }
 
-/// What is read from files.
+/// The TLS configuration read from the certificate files.
 pub(crate) struct Loaded {
     tls: Arc<ClientConfig>,
     gate: Option<Arc<Gate>>,
 }
 
-/// Checked before anything is asked, and read again later.
+/// Reads the certificate files; called once before the first poll and then for every reload.
 pub(crate) fn load(pull: &Pull) -> Result<Loaded, TlsError> {
-    let tls = Arc::new(tls::client(&pull.authority, Some((&pull.certificate, &pull.key)))?);
+    let client = |ca: &Path, identity: Option<(&Path, &Path)>| {
+        let certificate = identity.map(|(certificate, key)| CertificateFiles {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+        });
+        ClientTls { ca: Some(ca.to_owned()), certificate, protocols: Vec::new() }.read()
+    };
+    let tls = Arc::new(client(&pull.authority, Some((&pull.certificate, &pull.key)))?);
     let gate = pull.proxy.as_ref().map(|through| {
         let is_tls = matches!(through.proxy.place, ProxyPlace::Tls { .. });
         let authority = through.authority.as_ref().filter(|_| is_tls);
         let identity = through.certificate.as_deref().zip(through.key.as_deref());
-        let tls = authority.map(|authority| tls::client(authority, identity)).transpose()?;
+        let tls = authority.map(|authority| client(authority, identity)).transpose()?;
         Ok(Arc::new(Gate { proxy: through.proxy.clone(), tls: tls.map(Arc::new) }))
     });
     Ok(Loaded { tls, gate: gate.transpose()? })
 }
 
-/// Those named, those of the list, and those of clusters, which may be more than are asked: who was named one by one comes first.
+/// Returns the agents of the command line, of the list and of the clusters, in this order. The order matters above
+/// [`MAX_AGENTS`]: individually configured agents precede those of clusters.
 fn agents(pull: &Pull, clusters: &[Found]) -> Option<Vec<PulledAgent>> {
     let mut agents = pull.agents.clone();
     if let Some(list) = &pull.list {
@@ -312,7 +323,7 @@ impl Loaded {
 // === impl Book ===
 
 impl Book {
-    /// Takes up agents that are new, and forgets those that are gone.
+    /// Adds new agents and removes those that are no longer listed.
     fn write(&mut self, agents: Option<Vec<PulledAgent>>) {
         let Some(agents) = agents else { return };
         let left_out = agents.len().saturating_sub(MAX_AGENTS);
@@ -335,7 +346,8 @@ impl Book {
         self.pages = pages;
     }
 
-    /// Who is to be asked now, those who waited longest first. Those who failed wait for each other, and for nobody else.
+    /// Returns the agents to poll now, longest overdue first. Failing agents have their own limit, so that they only
+    /// delay each other.
     fn due(&mut self, places: usize) -> Vec<(PulledAgent, Said)> {
         let now = Instant::now();
         let failing = self.pages.values().filter(|page| page.asked_now && page.failed > 0).count();
@@ -378,11 +390,12 @@ impl Book {
     }
 }
 
-/// Until the next time: about `every`, and after failures longer and longer; never in step with others.
+/// Returns the time until the next poll: about `every`, longer after each failure. The jitter prevents synchronized
+/// polls.
 fn pause(every: Duration, failed: u32) -> Duration {
     let pause = every.saturating_mul(1 << failed.min(MAX_DOUBLINGS)).min(LONGEST_PAUSE.max(every));
     let mut random = [0; 2];
-    // Without randomness they are in step, which is no reason to stop.
+    // Without random bytes the polls may synchronize, which is harmless.
     let _ = getrandom::fill(&mut random);
     let part = f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX);
     pause.mul_f64(0.8 + 0.4 * part)
@@ -405,7 +418,8 @@ impl Question {
         self.hear(hub, &mut line, bundling).await
     }
 
-    /// What the agent has to say, of itself and of others: what it says of itself may be no good, and the others are heard.
+    /// Fetches the agent's own report and those of its neighbors. A rejected own report does not prevent the others
+    /// from being fetched.
     async fn hear(
         &mut self,
         hub: &Hub,
@@ -415,7 +429,7 @@ impl Question {
         let names = self.agent.names(line.certificate());
         let own = match line.report("/report").await.map_err(PullError::Talk)? {
             Some(report) => self.itself(hub, &names, &report, bundling).await,
-            // Nothing before the first report.
+            // The agent has no report yet.
             None => Ok(()),
         };
         if self.neighbours == Neighbours::LeftAlone {
@@ -440,7 +454,7 @@ impl Question {
                 Err(_) => Ok(false),
             };
             if !matches!(got, Ok(true) | Err(PullError::Unfit(_))) {
-                // The same report is news again next time, and the bundle is asked for again.
+                // The next poll then treats the same report as new and requests the bundle again.
                 self.said.remove(OWN);
             }
             got?;
@@ -448,7 +462,7 @@ impl Question {
         Ok(())
     }
 
-    /// What others left with the agent, as much of it as comes in time.
+    /// Fetches the reports that other nodes stored on the agent, until the timeout.
     async fn neighbours(&mut self, hub: &Hub, line: &mut Line) -> Result<(), PullError> {
         let told = tokio::time::timeout(NEIGHBOURS_PATIENCE, self.each_neighbour(hub, line)).await;
         told.unwrap_or(Err(PullError::Long))
@@ -459,14 +473,14 @@ impl Question {
         for name in line.neighbours().await.map_err(PullError::Talk)? {
             let report = line.report(&format!("/neighbours/{name}/report")).await.map_err(PullError::Talk)?;
             if let Some(report) = report {
-                // One that is refused keeps nobody else from being heard.
+                // A rejected report does not prevent the remaining ones from being fetched.
                 all = all.and(self.take(hub, Speaker::Neighbour(&name), &report).await.map(drop));
             }
         }
         all
     }
 
-    /// Hands a report on, unless it is the one that was handed on before. The node it is about, if it was taken.
+    /// Passes a report on unless it equals the previous one. Returns its node if the report was stored.
     async fn take(
         &mut self,
         hub: &Hub,
@@ -479,11 +493,12 @@ impl Question {
         };
         let hash: [u8; 32] = Sha256::digest(report).into();
         if self.said.len() > MAX_NEIGHBOURS {
-            // An agent that names ever new neighbours is not remembered for it.
+            // Bounds the memory for an agent that keeps naming new neighbors.
             self.said.clear();
         }
         if let Some(saying) = self.said.get(&key).filter(|saying| saying.hash == hash) {
-            // An agent that has nothing better to say is left alone for longer and longer. Neighbours are not its fault.
+            // An agent that only repeats a rejected report is polled less often. A rejected neighbor report is not
+            // the agent's fault.
             let in_vain = !saying.taken && matches!(speaker, Speaker::Itself(_));
             return if in_vain { Err(PullError::RefusedBefore) } else { Ok(None) };
         }
@@ -494,7 +509,7 @@ impl Question {
             }
             Err(problem) => {
                 if !problem.retry {
-                    // It will not be taken next time either; but it may say something else by then.
+                    // The same report would be rejected again, but the next one may be valid.
                     self.said.insert(key, Saying { hash, taken: false });
                 }
                 Err(PullError::Refused(problem.detail))
@@ -502,7 +517,7 @@ impl Question {
         }
     }
 
-    /// Over a connection of its own, as it is collected.
+    /// Downloads the bundle over a separate connection, while the agent collects it.
     async fn bundle(&self, hub: &Hub, node: NodeName) -> Result<(), PullError> {
         let line = self.open().await.map_err(PullError::Talk)?;
         let stream = line.bundle().await.map_err(PullError::Talk)?;
@@ -528,12 +543,12 @@ impl PullError {
     }
 }
 
-/// Whose word a fetched report is.
+/// The node that vouches for a fetched report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Speaker<'a> {
-    /// The agent's own, known by one of these names.
+    /// The agent's own report; the agent is known by one of these names.
     Itself(&'a [NodeName]),
-    /// What this node left with the agent.
+    /// A report that this node stored on the agent.
     Neighbour(&'a NodeName),
 }
 
@@ -580,7 +595,7 @@ mod tests {
         book.write(Some([named("dead"), named("good")].concat()));
         for (agent, page) in &mut book.pages {
             if agent.host.starts_with("dead") {
-                // They have waited for longer than the others.
+                // These are overdue for longer than the others.
                 (page.failed, page.due) = (3, page.due - Duration::from_secs(1));
             }
         }
@@ -589,7 +604,7 @@ mod tests {
         };
         let asked = book.due(AT_ONCE);
         assert_eq!((asked.len(), dead(&asked)), (AT_ONCE, FAILED_AT_ONCE));
-        // Those who answered made room, and the others keep theirs.
+        // The successful agents released their slots; the failing ones still occupy theirs.
         let asked = book.due(AT_ONCE - FAILED_AT_ONCE);
         assert_eq!((asked.len(), dead(&asked)), (AT_ONCE - FAILED_AT_ONCE, 0));
     }

@@ -1,10 +1,11 @@
-//! The way to an agent: directly, through a proxy, or through the API server of the agent's own cluster. TLS between hub and
-//! agent is inside each: who carries the bytes can neither read nor change them.
+//! Routes to an agent: direct, through a proxy, or through the API server of the agent's cluster.
+//!
+//! Each route carries TLS between hub and agent, so intermediaries can neither read nor change the bytes.
 
 use std::io;
 use std::sync::Arc;
 
-use landfall_wire::{ConnectError, ConnectProxy, ProxyPlace, ask_connect};
+use landfall_net::{ConnectError, ConnectProxy, ProxyPlace, ask_connect};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,23 +15,23 @@ use tokio_rustls::TlsConnector;
 use super::PulledAgent;
 use super::cluster::Reach;
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub(super) trait Carries: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Carries for T {}
 
-/// How one agent is reached.
+/// The route to an agent.
 #[derive(Clone)]
 pub(super) enum Way {
     Direct,
     Proxy(Arc<Gate>),
-    /// By a pod that shares the node's network, once its cluster was looked at.
+    /// Through a pod that shares the node's network; `None` before the cluster was listed.
     Forward(Option<Arc<Reach>>),
 }
 
-/// A proxy, and what is needed to speak to it.
+/// A proxy and its TLS configuration.
 pub(super) struct Gate {
     pub(super) proxy: ConnectProxy,
-    /// For one that is spoken to over TLS.
+    /// For a proxy that requires TLS.
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 

@@ -1,9 +1,10 @@
-//! Reports that come by ways on which nobody knows the sender: an object store, NATS, events that others pass on, the capture
-//! of a serial console. They are believed for the node's own signature and for nothing else; the first key of a node is
-//! pinned, as everywhere in the hub.
+//! Ingest of reports from unauthenticated sources.
 //!
-//! What passes through other hands may be laid out anew, so an envelope is spelled as agents spell it before it is looked at:
-//! the same report is the same bytes, whichever way it came.
+//! The sources are an object store, NATS, forwarded events and serial console captures. Such a report counts only by
+//! the node's own signature; the first key of a node is pinned, as everywhere in the hub.
+//!
+//! Intermediaries may reformat an envelope. The hub therefore converts it to canonical JSON before checking it: the
+//! same report has the same bytes, regardless of the source.
 
 mod console;
 mod events;
@@ -32,61 +33,62 @@ pub use events::{CloudEvent, EventError};
 pub(crate) use nats::{live_tls, take as take_from_nats};
 pub(crate) use objects::take as take_from_objects;
 
-/// Where the hub looks for reports by itself.
+/// Sources that the hub reads by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Take {
     pub objects: Option<TakeObjects>,
     pub nats: Option<TakeNats>,
 }
 
-/// A bucket that agents put reports into.
+/// A bucket into which agents put reports.
 #[derive(Clone, Debug)]
 pub struct TakeObjects {
     pub place: BucketPlace,
-    /// How often it is looked into.
+    /// Interval between passes over the bucket.
     pub every: Duration,
     pub afterwards: Afterwards,
 }
 
-/// What becomes of an object whose report is stored.
+/// Treatment of an object whose report is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
     Kept,
     Deleted,
 }
 
-/// A stream that agents publish reports to.
+/// A stream to which agents publish reports.
 #[derive(Clone, Debug)]
 pub struct TakeNats {
     /// Servers of one cluster, tried in turn.
     pub servers: Vec<Server>,
-    /// Reports are below it, by the name of their node.
+    /// Prefix of the subjects; the node's name follows it.
     pub subject: String,
-    /// The consumer by which the server remembers what was taken. Hubs with one store share one.
+    /// Durable consumer by which the server remembers the acknowledged messages. Hubs on the same store share one.
     pub durable: String,
     pub authority: Option<PathBuf>,
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// A token on one line, or a user and a password on two; read at each use.
+    /// A token on one line, or a user and a password on two lines; read at each use.
     pub login: Option<PathBuf>,
 }
 
-/// Who brings a report.
+/// The party that delivers a report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bearer<'a> {
-    /// Whoever can write there.
+    /// A source to which many parties can write.
     Way(Way),
     Caller(&'a Caller),
 }
 
-/// Events and consoles looked at at once: some take many times their size to be read, and some wait for the object store.
+/// Maximum number of concurrently processed events and consoles. Some need many times their size in memory, and some
+/// wait for the object store.
 pub(crate) const MAX_PASSED_ON: usize = 16;
-/// How long one waits for its turn.
+/// Maximum time in the queue for a permit.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 // === impl TakeObjects ===
 
 impl TakeObjects {
-    /// `s3://BUCKET/PREFIX?credentials-file=FILE`, the same bucket and prefix as agents have.
+    /// Parses `s3://BUCKET/PREFIX?credentials-file=FILE`, with the bucket and the prefix of the agents.
     pub fn parse(text: &str, every: Duration, afterwards: Afterwards) -> Result<Self, ConfigError> {
         let place = BucketPlace::parse(text).map_err(ConfigError::TakeObjects)?;
         Ok(Self { place, every, afterwards })
@@ -96,7 +98,7 @@ impl TakeObjects {
 // === impl TakeNats ===
 
 impl TakeNats {
-    /// Without any files yet.
+    /// Builds the configuration without CA, certificate and login files.
     pub fn parse(servers: &[String], subject: &str, durable: &str) -> Result<Self, ConfigError> {
         let servers = servers.iter().map(|text| text.parse()).collect::<Result<_, _>>();
         if !is_subject(subject) {
@@ -119,7 +121,7 @@ impl TakeNats {
 // === impl Hub ===
 
 impl Hub {
-    /// To be had before anything that somebody passes on is looked at.
+    /// Acquires the permit that is required before a forwarded event or console is read.
     pub(crate) async fn turn_to_pass_on(&self) -> Result<SemaphorePermit<'_>, Problem> {
         match tokio::time::timeout(PATIENCE, self.passing_on.acquire()).await {
             Ok(Ok(turn)) => Ok(turn),
@@ -129,7 +131,7 @@ impl Hub {
         }
     }
 
-    /// Takes in a report of which nothing counts but its signature.
+    /// Ingests a report that counts only by its signature.
     pub(crate) async fn taken(&self, bearer: Bearer<'_>, body: &[u8]) -> Result<Receipt, Problem> {
         let arrival = self.signed(bearer, body)?;
         self.stored(arrival).await
@@ -182,7 +184,6 @@ mod tests {
 
     fn envelope() -> Value {
         let (key, _) = SigningKey::generate().unwrap();
-        let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut envelope = json!({
             "format": 1, "id": "01890a5d-ac96-774b-bcce-b302099a8057", "node": {"hostname": "n1"}, "sequence": 7,
             "time": "2026-01-02T03:04:05Z",
@@ -192,7 +193,7 @@ mod tests {
             }
         });
         let value = key.sign(&signed_bytes(envelope.to_string().as_bytes()).unwrap());
-        envelope["signature"] = json!({"key": hexadecimal(&key.public_key()), "value": hexadecimal(&value)});
+        envelope["signature"] = json!({"key": hex::encode(key.public_key()), "value": hex::encode(value)});
         envelope
     }
 

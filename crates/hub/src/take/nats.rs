@@ -1,13 +1,14 @@
-//! Takes what agents published to a stream of NATS JetStream. A message is acknowledged when the store has acknowledged its
-//! report, so that neither end of the hub nor of the connection loses one; one that comes twice is known by its id.
+//! Ingest of reports that agents published to a NATS JetStream stream.
+//!
+//! A message is acknowledged after the store has acknowledged its report, so neither a stop of the hub nor a broken
+//! connection loses one. A repeated message is recognized by its ID.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_fetch::machine_authorities;
 use landfall_model::chain;
 use landfall_nats::{Connection, Consumer, Message, NatsError, Server, Settlement};
-use landfall_wire::{Backoff, Live, Pair, TlsError, calling_whom, roots};
+use landfall_net::{Backoff, CertificateFiles, ClientTls, Reloading, TlsError};
 use rustls::ClientConfig;
 
 use super::{Bearer, TakeNats};
@@ -15,7 +16,7 @@ use crate::enrol::Way;
 use crate::hub::Hub;
 use crate::problem::Problem;
 
-/// Messages asked for at once; each may be a megabyte, and all of them lie in memory.
+/// Maximum number of messages per request; each may be 1 MiB, and all of them are in memory.
 const BATCH: usize = 16;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -28,8 +29,8 @@ enum TakeError {
     Store(String),
 }
 
-/// Takes for ever.
-pub(crate) async fn take(hub: &Hub, from: &TakeNats, tls: &Live<ClientConfig>) {
+/// Ingests messages forever.
+pub(crate) async fn take(hub: &Hub, from: &TakeNats, tls: &Reloading<ClientConfig>) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut was_broken = false;
     for server in from.servers.iter().cycle() {
@@ -43,20 +44,14 @@ pub(crate) async fn take(hub: &Hub, from: &TakeNats, tls: &Live<ClientConfig>) {
     }
 }
 
-/// TLS as the files stand, read again when they change.
-pub(crate) fn live_tls(from: &TakeNats) -> Result<Arc<Live<ClientConfig>>, TlsError> {
-    let authority = from.authority.clone();
-    let pair = from.certificate.clone().map(|(certificate, key)| Pair { certificate, key });
-    let paths = authority.iter().chain(pair.iter().flat_map(|pair| [&pair.certificate, &pair.key]));
-    let paths = paths.cloned().collect();
-    Live::load(paths, move |files| {
-        let whom =
-            authority.as_deref().map_or_else(|| Ok(machine_authorities()), |path| roots(files, path))?;
-        calling_whom(files, whom, pair.as_ref(), &[])
-    })
+/// Returns a TLS configuration that is reloaded when its files change.
+pub(crate) fn live_tls(from: &TakeNats) -> Result<Arc<Reloading<ClientConfig>>, TlsError> {
+    let certificate =
+        from.certificate.clone().map(|(certificate, key)| CertificateFiles { certificate, key });
+    ClientTls { ca: from.authority.clone(), certificate, protocols: Vec::new() }.load()
 }
 
-/// One connection, until it breaks.
+/// Runs one connection until it breaks.
 async fn session(
     hub: &Hub,
     from: &TakeNats,
@@ -96,7 +91,7 @@ async fn judge(hub: &Hub, message: &Message) -> Result<Settlement, TakeError> {
 
 fn refused(problem: Problem) -> Result<Settlement, TakeError> {
     match problem {
-        // Too many new nodes at once: its turn comes, and the others go on.
+        // Too many new nodes in this minute: the message is redelivered later, and the others continue.
         Problem { status: 429, .. } => Ok(Settlement::Later),
         Problem { retry: true, detail, .. } => Err(TakeError::Store(detail)),
         Problem { detail, .. } => {

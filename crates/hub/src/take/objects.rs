@@ -1,7 +1,7 @@
-//! Takes what agents put into a bucket: `reports/NODE/ID.json`.
+//! Ingest of reports that agents put into a bucket: `reports/NODE/ID.json`.
 //!
-//! The bucket is listed every now and then. Which reports were taken is what the store remembers, so a hub that starts anew,
-//! or another one with the same store, goes on where the last one was. Nothing is deleted unless it is asked for.
+//! The hub lists the bucket periodically. The store remembers the ingested reports, so a restarted hub, or another
+//! hub on the same store, resumes where the last one stopped. Objects are deleted only if configured.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use landfall_fetch::FetchError;
+use landfall_fetch::objects::{Bucket, Listed, ObjectsError};
 use landfall_model::chain;
 use landfall_model::envelope::ReportId;
-use landfall_objects::{Bucket, Listed, ObjectsError};
-use landfall_wire::Backoff;
+use landfall_net::Backoff;
 
 use super::{Afterwards, Bearer, TakeObjects};
 use crate::enrol::Way;
@@ -22,17 +22,17 @@ use crate::problem::Problem;
 use crate::receive::MAX_REPORT;
 use crate::store::StoreError;
 
-/// Where agents put reports, below the bucket's prefix.
+/// Directory of the reports below the bucket's prefix.
 const REPORTS: &str = "reports/";
-/// Objects looked at in a round: a hundred questions, and some fifteen megabytes for a moment.
+/// Maximum number of objects per pass: 100 list requests and about 15 MB of temporary memory.
 const MAX_LISTED: usize = 100_000;
-/// Ids the store is asked about at once.
+/// Maximum number of IDs per store query.
 const ASKED_AT_ONCE: usize = 500;
-/// Nodes whose reports are fetched at once. Those of one node come one after the other, in their order.
+/// Maximum number of nodes whose reports are fetched concurrently. Reports of one node are fetched in order.
 const NODES_AT_ONCE: usize = 8;
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
-/// When what the store did not give is asked for again: a right that was missing may have been given.
+/// Interval after which denied objects are requested again: a missing permission may have been granted.
 const DENIED_FOR: Duration = LONGEST_PAUSE;
 
 #[derive(Debug, thiserror::Error)]
@@ -52,27 +52,27 @@ struct Waiting {
     key: String,
 }
 
-/// What need not be looked at in this round; never more than a round looks at.
+/// Objects to skip in this pass. Bounded by the number of objects that a pass lists.
 struct Settled {
-    /// Taken, or refused for good.
+    /// Ingested, or permanently rejected.
     done: HashSet<ReportId>,
-    /// What the store did not give, or did not delete, and since when.
+    /// Objects that the object store refused to return or to delete, cleared periodically.
     denied: HashSet<ReportId>,
     since: Instant,
 }
 
-/// What became of a report in the bucket.
+/// Outcome of a report in the bucket.
 #[derive(Debug)]
 enum Became {
     Taken,
     Refused,
-    /// There is something about this object that the store, and not the hub, does not like.
+    /// The object store, not the hub, rejected a request for this object.
     Denied(ObjectsError),
-    /// Its turn comes, and that of those behind it.
+    /// This report and those after it are retried in a later pass.
     Later,
 }
 
-/// What came of the reports of one node.
+/// Outcome of the reports of one node.
 #[derive(Default)]
 struct Looked {
     done: Vec<ReportId>,
@@ -80,7 +80,7 @@ struct Looked {
     trouble: Option<TakeError>,
 }
 
-/// Takes for ever. What is older than `keep` was forgotten here, if it ever was: it is left alone.
+/// Ingests reports forever. Objects older than `keep` are ignored: their records may already be pruned.
 pub(crate) async fn take(hub: &Hub, bucket: &Bucket, from: &TakeObjects, keep: Duration) {
     let mut settled = Settled { done: HashSet::new(), denied: HashSet::new(), since: Instant::now() };
     let mut backoff = Backoff::new(from.every, LONGEST_PAUSE);
@@ -139,7 +139,7 @@ async fn round(
         result = result.and(looked.trouble.map_or(Ok(()), Err));
     }
     if let Some((_, error)) = denied.first() {
-        // It names the object.
+        // The error text names the object.
         let (reports, error) = (denied.len(), chain(error));
         tracing::warn!(reports, %error, "The object store does not give or delete some reports; they are tried again in ten minutes, the others are taken.");
     }
@@ -147,12 +147,12 @@ async fn round(
     result
 }
 
-/// Fetches a report and takes it in.
+/// Fetches a report and ingests it.
 async fn one(hub: &Hub, bucket: &Bucket, report: &Waiting) -> Result<Became, TakeError> {
     let key = &report.key;
     let body = match bucket.get(key, MAX_REPORT as u64).await {
         Ok(Some(body)) => body,
-        // Somebody else may have removed it since it was listed.
+        // Another process may have removed the object after it was listed.
         Ok(None) => return Ok(Became::Refused),
         Err(error) if is_unfit(&error) => {
             tracing::warn!(key, reason = %chain(&error), "A report in the object store was refused.");
@@ -172,7 +172,7 @@ async fn one(hub: &Hub, bucket: &Bucket, report: &Waiting) -> Result<Became, Tak
 
 fn refused(key: &str, problem: Problem) -> Result<Became, TakeError> {
     match problem {
-        // Too many new nodes at once.
+        // Too many new nodes in this minute.
         Problem { status: 429, .. } => Ok(Became::Later),
         Problem { retry: true, detail, .. } => Err(TakeError::Busy(detail)),
         Problem { detail, .. } => {
@@ -182,7 +182,7 @@ fn refused(key: &str, problem: Problem) -> Result<Became, TakeError> {
     }
 }
 
-/// Whether the object will never do, whoever asks for it.
+/// Returns whether the object is invalid regardless of permissions.
 fn is_unfit(error: &ObjectsError) -> bool {
     match error {
         ObjectsError::Key(_) => true,
@@ -191,8 +191,8 @@ fn is_unfit(error: &ObjectsError) -> bool {
     }
 }
 
-/// Whoever may write to a bucket can put an object there that nobody may read, and the others are to be taken all the same. Any
-/// other trouble is that of the store or of the way there.
+/// Separates objects that cannot be read from a failing store. Any writer of the bucket can add an unreadable
+/// object, which must not block the others. All other errors concern the object store or the connection to it.
 fn denied(error: ObjectsError) -> Result<Became, TakeError> {
     let is_no = |status: u16| (400..500).contains(&status) && !matches!(status, 408 | 429);
     match error {
@@ -203,8 +203,8 @@ fn denied(error: ObjectsError) -> Result<Became, TakeError> {
     }
 }
 
-/// The reports among what is in the bucket, by the folder of their node, in order. Agents spell folders as nodes are named,
-/// without dots at the end.
+/// Returns the reports in the bucket by node, in order. Agents name a directory after its node, without trailing
+/// dots.
 fn nodes(listed: Vec<Listed>, oldest: Timestamp) -> BTreeMap<NodeName, Vec<Waiting>> {
     let mut nodes: BTreeMap<NodeName, Vec<Waiting>> = BTreeMap::new();
     let young = |found: &Listed| found.modified.is_none_or(|modified| modified >= oldest);
@@ -229,7 +229,7 @@ impl Settled {
         self.done.contains(&id) || self.denied.contains(&id)
     }
 
-    /// Forgets what is not there any more, and from time to time what was denied.
+    /// Drops objects that no longer exist and, every [`DENIED_FOR`], all denied ones.
     fn keep(&mut self, here: &HashSet<ReportId>) {
         self.done.retain(|id| here.contains(id));
         if self.since.elapsed() >= DENIED_FOR {
@@ -243,7 +243,7 @@ impl Settled {
 // === impl Looked ===
 
 impl Looked {
-    /// Looks at the new reports of a node, one after the other.
+    /// Ingests the new reports of a node in order.
     async fn at(
         hub: &Hub,
         bucket: &Bucket,
@@ -277,7 +277,7 @@ impl Looked {
 
 #[cfg(test)]
 mod tests {
-    use landfall_objects::Refusal;
+    use landfall_fetch::objects::Refusal;
 
     use super::*;
 
@@ -295,7 +295,7 @@ mod tests {
                 listed(&format!("reports/n1/deeper/{early}.json"), 9),
                 listed(&format!("other/n1/{early}.json"), 9),
                 listed("reports/", 0),
-                // What no agent names its folder, and some stores cannot even be asked for.
+                // Agents never create such directory names, and some stores reject requests for them.
                 listed(&format!("reports//{early}.json"), 9),
                 listed(&format!("reports/n\u{1}/{early}.json"), 9),
                 listed(&format!("reports/../{early}.json"), 9),

@@ -1,9 +1,11 @@
-//! Who gets in.
+//! Authentication and authorization.
 
 use std::fs;
 use std::sync::Arc;
 
-use landfall_hub::{Config, Holder, HubError, Network, Proxy, Server, TlsFiles, TokenKey};
+use landfall_hub::{
+    CertificateFiles, Config, Holder, HubError, Network, Proxy, Server, ServerTlsFiles, TokenKey,
+};
 use landfall_model::Secret;
 use landfall_pki::{Authority, Leaf, Purpose};
 use rustls::pki_types::pem::PemObject as _;
@@ -112,7 +114,7 @@ fn a_proxy_is_believed_only_where_it_stands() {
         let get = |headers: &[(&str, &str)]| hub.request("GET", "/api/v1/fleet", headers, b"").status;
         assert_eq!(get(&[("x-remote-user", "ann@example.com")]), expected);
         assert_eq!(get(&[]), 401);
-        // A proxy that adds to what the caller sent: nobody can tell which of them is its own word.
+        // If a proxy appends its header to that of the client, the hub cannot distinguish the two values.
         let twice = get(&[("x-remote-user", "eve"), ("x-remote-user", "ann@example.com")]);
         assert!(twice == 401 || twice == 403, "{twice}");
     }
@@ -142,10 +144,12 @@ fn certificates_are_credentials() {
             fs::write(folder.join(name), text).unwrap();
             folder.join(name)
         };
-        config.tls = Some(TlsFiles {
-            certificate: write("hub.crt", &served.certificate),
-            key: write("hub.key", served.key.expose()),
-            client_authority: Some(write("ca.crt", authority.certificate())),
+        config.tls = Some(ServerTlsFiles {
+            certificate: CertificateFiles {
+                certificate: write("hub.crt", &served.certificate),
+                key: write("hub.key", served.key.expose()),
+            },
+            client_ca: Some(write("ca.crt", authority.certificate())),
         });
     });
     let ask = |leaf: Option<(&str, &str)>, request: &str, body: &[u8]| {

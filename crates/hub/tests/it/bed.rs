@@ -1,4 +1,4 @@
-//! A hub in this process on a free port, nodes that report, and a small HTTP client.
+//! A hub in this process on a free port, simulated nodes, and a small HTTP client.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
-use landfall_hub::{Config, ObjectPlace, Server, StorePlace, Take, TlsFiles};
+use landfall_hub::{Config, ObjectPlace, Server, ServerTlsFiles, StorePlace, Take};
 use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes};
 use landfall_model::identity::NodeIdentity;
@@ -24,7 +24,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-/// A hub; ends when it is dropped.
+/// A hub that stops when it is dropped.
 pub(crate) struct TestHub {
     pub(crate) address: SocketAddr,
     pub(crate) folder: TempDir,
@@ -33,7 +33,7 @@ pub(crate) struct TestHub {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// What a hub has in the place of its own files.
+/// The database and the object store of a hub that does not use local files.
 struct GrownUp {
     _database: Arc<Postgres>,
     objects: Arc<ObjectStore>,
@@ -58,7 +58,7 @@ impl TestHub {
         Self::with_files(|config, _| change(config))
     }
 
-    /// The change may put files into the hub's folder.
+    /// Starts a hub; `change` may put files into its directory.
     pub(crate) fn with_files(change: impl FnOnce(&mut Config, &Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(&folder);
@@ -83,7 +83,7 @@ impl TestHub {
         Self { address, folder, grown_up, end: Some(end), thread: Some(thread) }
     }
 
-    /// Whether the bundle is where bundles are kept.
+    /// Returns whether the bundle is in the bundle storage.
     pub(crate) fn keeps(&self, digest: &str) -> bool {
         let kept = format!("{}/{digest}", &digest[..2]);
         match &self.grown_up {
@@ -92,7 +92,7 @@ impl TestHub {
         }
     }
 
-    /// Files of bundles that did not become one. A hub with an object store has a folder for them that nobody else finds.
+    /// Returns the number of unfinished bundle files. With an object store, their directory is private to the hub.
     pub(crate) fn unfinished(&self) -> usize {
         let unfinished = fs::read_dir(self.folder.path().join("bundles/unfinished"));
         unfinished.map_or(0, Iterator::count)
@@ -134,7 +134,7 @@ impl Drop for TestHub {
     }
 }
 
-/// Whether this test is one of the module `on_postgres`.
+/// Returns whether this test is in the module `on_postgres`.
 pub(crate) fn on_postgres() -> bool {
     std::thread::current().name().is_some_and(|name| name.starts_with("on_postgres::"))
 }
@@ -142,7 +142,7 @@ pub(crate) fn on_postgres() -> bool {
 // === impl GrownUp ===
 
 impl GrownUp {
-    /// Tests in the module `on_postgres` have a database and a part of an object store of their own.
+    /// Returns a separate database and object store prefix for tests in the module `on_postgres`.
     fn wanted(config: &mut Config) -> Option<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(1);
         if !on_postgres() || !have(Postgres::NEEDS) || !have(ObjectServer::Versitygw.needs()) {
@@ -156,7 +156,7 @@ impl GrownUp {
     }
 }
 
-/// A part of an object store, as a hub is told of it.
+/// Returns the URL of a prefix of an object store, as in a hub's configuration.
 pub(crate) fn bucket(objects: &ObjectStore, prefix: &str) -> String {
     format!(
         "{}&credentials-file={}&ca-file={}",
@@ -171,7 +171,7 @@ pub(crate) fn config(folder: &TempDir) -> Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         store: StorePlace::Sqlite(folder.path().join("hub.db")),
         objects: ObjectPlace::Folder(folder.path().join("bundles")),
-        tls: None::<TlsFiles>,
+        tls: None::<ServerTlsFiles>,
         token_key: None,
         proxy: None,
         keep: Duration::from_secs(3600),
@@ -184,7 +184,7 @@ pub(crate) fn config(folder: &TempDir) -> Config {
     }
 }
 
-/// One request over a connection of its own.
+/// Sends one request over a separate connection.
 pub(crate) fn ask(
     address: SocketAddr,
     method: &str,
@@ -203,7 +203,7 @@ pub(crate) fn ask(
         head += &format!("{name}: {value}\r\n");
     }
     head += "\r\n";
-    // A hub that has seen enough may answer and close before everything is sent.
+    // The hub may respond and close before the complete request is sent.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -278,12 +278,11 @@ pub(crate) fn envelope(node: &str, sequence: u64, report: Report) -> Envelope {
     }
 }
 
-/// The same, signed with this key.
+/// Returns the envelope, signed with this key.
 pub(crate) fn signed(mut envelope: Envelope, key: &SigningKey) -> Envelope {
     let message = signed_bytes(&serde_json::to_vec(&envelope).unwrap()).unwrap();
-    let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     envelope.signature =
-        Some(Signature { key: hexadecimal(&key.public_key()), value: hexadecimal(&key.sign(&message)) });
+        Some(Signature { key: hex::encode(key.public_key()), value: hex::encode(key.sign(&message)) });
     envelope
 }
 
@@ -352,7 +351,7 @@ pub(crate) fn succeeded() -> Report {
     report
 }
 
-/// A failure of this cause, proved by this line.
+/// Returns a failed report with this cause and this line of evidence.
 pub(crate) fn failed(cause: &str, title: &str, line: &str) -> Report {
     let mut report = running();
     let cause = Cause::new(cause).unwrap();
@@ -401,7 +400,7 @@ pub(crate) fn no_dns() -> Report {
     )
 }
 
-/// A bundle of the node with one log of these lines.
+/// Returns a bundle of the node with one log of these lines.
 pub(crate) fn bundle(node: &str, lines: &[String]) -> Vec<u8> {
     let started = at(0);
     let mut bundle =

@@ -1,4 +1,4 @@
-//! A token that many nodes share: what its holders may, and what somebody who stole it may not.
+//! Tests of shared tokens: permitted operations, and operations denied to a holder of a stolen token.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ fn report(hub: &TestHub, token: &str, node: &str, sequence: u64, report: Report,
     send(hub, token, &signed(envelope(node, sequence, report), key))
 }
 
-/// What an operator sees.
+/// Returns the response to an operator.
 fn seen(hub: &TestHub, path: &str) -> Value {
     let operator = token(Holder::Operator("ann".to_owned()));
     hub.request("GET", path, &[("authorization", &operator)], b"").json()
@@ -61,12 +61,12 @@ fn machines_nobody_knew_beforehand_make_themselves_known() {
     let board = seen(&hub, "/api/v1/fleet");
     assert_eq!((&board["total"], &board["groups"][0]["nodes"]), (&json!(3), &json!(3)), "{board}");
     assert_eq!(seen(&hub, "/api/v1/nodes/worker-0")["signed"], true);
-    // A token of the node's own, or none of them: the key goes on to count.
+    // The pinned key still counts with a token of the node's own.
     let own = token(Holder::Node("worker-0".to_owned()));
     assert_eq!(report(&hub, &own, "worker-0", 3, running(), &keys[0]).status, 200);
     refused(&report(&hub, &own, "worker-0", 4, no_dns(), &keys[1]), 403, "not signed by the same key");
-    // Without a prefix it is good for every name, but for those that are none yet: many machines have them, and an agent must not
-    // be held up by a report that can never be taken.
+    // A token without prefix is valid for every name except default host names. Many machines have those, and a
+    // report that can never be accepted must not block an agent.
     assert_eq!(report(&hub, &shared(""), "control-plane-0", 1, running(), &key()).status, 200);
     for none in ["localhost", "unknown", "prod.localhost", "localhost.localdomain"] {
         refused(&report(&hub, &shared(""), none, 1, running(), &key()), 422, "no name yet");
@@ -80,20 +80,20 @@ fn the_token_speaks_for_no_node_that_is_known_otherwise() {
     let (own, thief) = (key(), key());
     let first = signed(envelope("n1", 1, running()), &own);
     assert_eq!(send(&hub, &fleet, &first).status, 200);
-    // Under another key, and without any.
+    // Under another key, and unsigned.
     refused(&report(&hub, &fleet, "n1", 2, no_dns(), &thief), 403, "not signed by the same key");
     refused(&send(&hub, &fleet, &envelope("n1", 2, no_dns())), 403, "not signed by the same key");
-    // One nobody knows yet, without a signature, and with one that does not fit.
+    // An unknown node, without a signature and with an invalid one.
     refused(&send(&hub, &fleet, &envelope("n2", 1, no_dns())), 403, "must be signed");
     let mut changed = signed(envelope("n2", 1, no_dns()), &thief);
     changed.node.hostname = "n3".to_owned();
     refused(&send(&hub, &fleet, &changed), 403, "signature does not fit");
-    // What was sent before changes nothing, whoever sends it.
+    // Repeating an earlier report changes nothing, regardless of its sender.
     assert_eq!(send(&hub, &fleet, &first).json()["outcome"], "duplicate");
     let mut again = first.clone();
     again.id = crate::bed::new_id();
     refused(&send(&hub, &fleet, &again), 403, "signature does not fit");
-    // A node that reports with a token of its own and does not sign is nobody else's to take over.
+    // A holder of the shared token cannot take over a node that reports unsigned with a token of its own.
     let trusted = token(Holder::Node("n4".to_owned()));
     assert_eq!(send(&hub, &trusted, &envelope("n4", 1, running())).status, 200);
     refused(&report(&hub, &fleet, "n4", 2, no_dns(), &thief), 403, "known without a key");
@@ -116,7 +116,7 @@ fn a_prefix_is_how_names_begin_and_nothing_else() {
     for odd in ["prod-a.../x", "prod-a.\u{0}", "prod-a.\nn1", "prod-a. n1"] {
         assert_eq!(report(&hub, &fleet, odd, 1, running(), &key()).status, 422, "{odd:?}");
     }
-    // In a batch each line is judged on its own.
+    // Each line of a batch is authorized separately.
     let lines: String = ["prod-a.n2", "prod-b.n2"]
         .iter()
         .map(|name| serde_json::to_string(&signed(envelope(name, 1, running()), &key())).unwrap() + "\n")
@@ -134,7 +134,7 @@ fn bundles_need_the_key_of_the_node() {
     let fleet = shared("");
     let (own, thief) = (key(), key());
     let packed = bundle("n1", &["a line".to_owned()]);
-    let digest: String = Sha256::digest(&packed).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex::encode(Sha256::digest(&packed));
     let proof = |key: &SigningKey, kind: &str, node: &str, digest: &str| {
         BASE64.encode(key.sign(format!("{kind}\n{node}\n{digest}").as_bytes()))
     };
@@ -159,7 +159,7 @@ fn bundles_need_the_key_of_the_node() {
     ] {
         refused(&put("n1", bad.as_deref()), 403, "signed with the same key");
     }
-    // With a good proof of its own another node sends what is not its own.
+    // With its own valid signature, another node sends a foreign bundle.
     refused(
         &put("n2", Some(&proof(&thief, "landfall-bundle-v1", "n2", &digest))),
         422,
@@ -168,7 +168,7 @@ fn bundles_need_the_key_of_the_node() {
     let post = hub.request("POST", "/api/v1/nodes/n1/bundles", &[("authorization", &fleet)], &packed);
     refused(&post, 403, "sent by its digest");
     assert!(!hub.keeps(&digest) && hub.unfinished() == 0);
-    // A token of the node's own does not make up for the key: the reports of such a machine are not taken either.
+    // A token of the node's own does not replace the key: reports with another key are rejected as well.
     let (path, own_token) =
         (format!("/api/v1/nodes/n1/bundles/{digest}"), token(Holder::Node("n1".to_owned())));
     let stolen = proof(&thief, "landfall-bundle-v1", "n1", &digest);
@@ -260,13 +260,13 @@ fn a_token_that_leaked_does_not_fill_the_store() {
     };
     let begun = std::time::Instant::now();
     let results = flood(&fleet, 0..900, 1);
-    // Five come to be allowed each second that passes meanwhile.
+    // The quota grows by five nodes per second in the meantime.
     let most = 300 + usize::try_from(begun.elapsed().as_secs() + 1).unwrap() * 5;
     let stored = results.iter().filter(|result| result["outcome"] == "stored").count();
     assert!((300..=most).contains(&stored), "{stored} of at most {most}");
     let turned_away = results.iter().find(|result| result["problem"]["status"] == 429).unwrap();
     assert_eq!(turned_away["problem"]["retry"], true, "{turned_away}");
-    // Those that are known go on reporting, and a token of another fleet is not held back by this one.
+    // Known nodes continue to report, and the quota does not affect tokens of other fleets.
     let known = flood(&fleet, 0..100, 2);
     assert!(known.iter().all(|result| result["outcome"] == "stored"), "{known:?}");
     let other = flood(&shared(""), 10_000..10_010, 1);
@@ -299,7 +299,7 @@ fn operators_make_such_tokens_and_forget_machines_that_were_installed_anew() {
         let headers = [&[("authorization", operator.as_str())], headers].concat();
         hub.request("POST", "/nodes/worker-1/forget", &headers, b"").status
     };
-    // Another site cannot make an operator's browser do it, however old the browser is.
+    // Another site cannot make an operator's browser send this, including older browsers.
     let host = hub.address.to_string();
     for cross in [
         &[("sec-fetch-site", "cross-site")][..],

@@ -1,4 +1,4 @@
-//! Reports that come by other ways than a push: what is believed, what is not, and that each counts once.
+//! Ingest from sources other than a push: accepted and rejected reports, and that each counts once.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_evidence::console::frame;
+use landfall_fetch::objects::{Bucket, Source};
 use landfall_hub::{Afterwards, Config, TakeNats, TakeObjects};
 use landfall_model::envelope::{Envelope, Signature, signed_bytes, written};
 use landfall_nats::Connection;
-use landfall_objects::{Bucket, Source};
 use landfall_pki::SigningKey;
 use landfall_testkit::{NatsServer, ObjectServer, ObjectStore, eventually, have};
 use rustls::pki_types::CertificateDer;
@@ -20,17 +20,13 @@ use crate::bed::{Answer, TestHub, envelope, no_dns, running};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn sign(mut envelope: Envelope, key: &SigningKey) -> Envelope {
     let value = key.sign(&signed_bytes(&serde_json::to_vec(&envelope).unwrap()).unwrap());
-    envelope.signature = Some(Signature { key: hexadecimal(&key.public_key()), value: hexadecimal(&value) });
+    envelope.signature = Some(Signature { key: hex::encode(key.public_key()), value: hex::encode(value) });
     envelope
 }
 
-/// What the hub counts under this name.
+/// Returns the hub's report counter for this outcome.
 fn count(hub: &TestHub, outcome: &str) -> u64 {
     let metrics = hub.get("/metrics").text();
     let name = format!("landfall_hub_reports_total{{outcome=\"{outcome}\"}} ");
@@ -74,14 +70,14 @@ fn reports_in_a_bucket_are_taken_once_and_stay_there() {
     let (key, _) = SigningKey::generate().unwrap();
     let first = sign(envelope("n1", 1, running()), &key);
     put(&store, &first);
-    // Neither what nobody signed nor what somebody changed is believed.
+    // Unsigned and modified reports are rejected.
     put(&store, &envelope("n2", 1, no_dns()));
     let mut forged = sign(envelope("n3", 1, no_dns()), &key);
     forged.sequence = 9;
     put(&store, &forged);
     let hub = TestHub::with(|config| from_objects(config, &store, Afterwards::Kept));
     eventually("the report of the bucket", LIMIT, || knows(&hub, "n1")).unwrap();
-    // One that another way brought is known.
+    // A report that was already pushed counts as known.
     let second = sign(envelope("n1", 2, no_dns()), &key);
     hub.stored(&second);
     put(&store, &second);
@@ -135,7 +131,7 @@ fn reports_on_a_stream_are_taken_once_whoever_asks() {
         });
     };
     let from = |config: &mut Config| {
-        // The first of them is not there.
+        // The first server does not exist.
         let servers = ["tls://127.0.0.1:1".to_owned(), server.url()];
         let mut nats = TakeNats::parse(&servers, "landfall.reports", "hub").unwrap();
         nats.authority = Some(server.authority());
@@ -156,7 +152,7 @@ fn reports_on_a_stream_are_taken_once_whoever_asks() {
         let acknowledged = || server.pending("REPORTS", "hub").ok().filter(|pending| *pending == 0);
         eventually("everything to be settled", LIMIT, acknowledged).unwrap();
     }
-    // Another hub, with a store of its own and the same consumer, is given only what is new.
+    // A second hub with its own store and the same consumer receives only new messages.
     let hub = TestHub::with(from);
     publish(&sign(envelope("n1", 3, running()), &key));
     eventually("the third", LIMIT, || knows(&hub, "n1")).unwrap();
@@ -194,7 +190,7 @@ fn an_event_is_believed_for_the_signed_report_in_it() {
     let binary = hub.request("POST", "/api/v1/events", &headers, data.as_bytes());
     assert_eq!((binary.status, binary.json()["outcome"].as_str()), (200, Some("stored")), "{binary:?}");
     assert_eq!(knows(&hub, "n1").unwrap()["reports"], 2);
-    // Only the verdict, another's id, nobody's signature, another key.
+    // A verdict without envelope, the ID of another report, a missing signature, and another key.
     let (other, _) = SigningKey::generate().unwrap();
     let bare = envelope("n1", 3, running());
     let stolen = sign(envelope("n1", 3, running()), &other);
@@ -208,7 +204,7 @@ fn an_event_is_believed_for_the_signed_report_in_it() {
         assert_eq!(post_event(&hub, &event), status, "{event}");
     }
     assert_eq!(hub.request("POST", "/api/v1/events", &[("content-type", "text/plain")], b"x").status, 422);
-    // Over the other method open pages still listen here.
+    // GET on the same path still serves the events of open pages.
     let table = hub.json("/api/v1/openapi.json");
     assert!(table["paths"]["/api/v1/events"]["get"].is_object());
 }
@@ -225,7 +221,7 @@ fn what_an_event_refers_to_is_read_from_the_hubs_own_bucket_and_nowhere_else() {
     let location = store.location("prod").parse().unwrap();
     let bucket = Bucket::open(location, store.credentials(), Some(&store.authority())).unwrap();
     let right = bucket.url(&format!("reports/n1/{}.json", report.id));
-    // It looks into the bucket by itself too rarely to matter.
+    // The interval is too long for the hub to list the bucket during the test.
     let hub = TestHub::with(|config| {
         from_objects(config, &store, Afterwards::Kept);
         config.take.objects.as_mut().unwrap().every = Duration::from_hours(1);
@@ -246,7 +242,7 @@ fn what_an_event_refers_to_is_read_from_the_hubs_own_bucket_and_nowhere_else() {
     }
     assert_eq!(refer("n1", &right), 200);
     assert_eq!(knows(&hub, "n1").unwrap()["reports"], 1);
-    // A hub that was told of no bucket has none to look into.
+    // A hub without a configured bucket does not fetch any object.
     let hub = TestHub::start();
     let mut event = event(report.id, &json!({"node": {"hostname": "n1"}}));
     event["dataref"] = right.into();
@@ -259,7 +255,7 @@ fn the_reports_on_a_console_are_taken_in() {
     let (key, _) = SigningKey::generate().unwrap();
     let first = sign(envelope("n1", 1, running()), &key);
     let second = sign(envelope("n1", 2, no_dns()), &key);
-    // Pushed as agents spell it.
+    // Pushed as canonical JSON, as agents send it.
     let pushed = hub.request("POST", "/api/v1/reports", &[], &written(&first).unwrap());
     assert_eq!(pushed.status, 200, "{pushed:?}");
     let frames = |envelope: &Envelope| frame(&written(envelope).unwrap()).unwrap().replace('\n', "\r\n");
@@ -278,7 +274,7 @@ fn the_reports_on_a_console_are_taken_in() {
         (Some("duplicate"), Some("stored")),
         "{results}"
     );
-    // Without a signature, by another key than the pinned one, and changed after it was signed.
+    // Unsigned, signed by a key that is not the pinned one, and modified after signing.
     for (at, words) in [(2, "not signed"), (3, "not signed by the same key"), (4, "signature does not fit")] {
         let problem = &results["results"][at]["problem"];
         assert_eq!(problem["status"], 403, "{results}");
@@ -289,7 +285,7 @@ fn the_reports_on_a_console_are_taken_in() {
     assert_eq!(hub.request("POST", "/api/v1/console", &[], b"[ 0.1] Linux\r\n").status, 422);
 }
 
-/// A request whose body comes in two pieces, and what is answered.
+/// Sends a request whose body arrives in two chunks, and returns the response.
 fn in_two_pieces(hub: &TestHub, path: &str, body: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(hub.address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -309,14 +305,14 @@ fn in_two_pieces(hub: &TestHub, path: &str, body: &[u8]) -> Answer {
     Answer::parse(&answer)
 }
 
-/// A console of the largest size whose last bytes never come.
+/// Sends a console of the maximum size without its last bytes.
 fn stalled_console(hub: &TestHub) -> TcpStream {
     const LARGEST: usize = 16 << 20;
     let mut stream = TcpStream::connect(hub.address).unwrap();
     let head =
         format!("POST /api/v1/console HTTP/1.1\r\nhost: localhost\r\ncontent-length: {LARGEST}\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
-    // One too many is sent away before all of it is written.
+    // The hub rejects an excess console before it is completely written.
     let _ = stream.write_all(&vec![b'x'; LARGEST - 1000]);
     stream
 }
@@ -327,7 +323,7 @@ fn consoles_that_stall_leave_the_room_of_reports_alone() {
     let large = vec![b'x'; 1 << 20];
     let mut stalled = Vec::new();
     let is_full = || {
-        // What one caller may have they have together: one that is let in can send another away.
+        // All consoles of one caller share a budget: accepting one can reject another.
         stalled.push(stalled_console(&hub));
         (in_two_pieces(&hub, "/api/v1/console", &large).status == 503).then_some(())
     };
@@ -338,7 +334,7 @@ fn consoles_that_stall_leave_the_room_of_reports_alone() {
     drop(stalled);
 }
 
-/// An operator may speak for every node, and yet what they pass on others have written.
+/// An operator may report for every node, but other parties write the reports that an operator forwards.
 #[test]
 fn who_passes_reports_on_takes_over_no_node_that_does_not_sign() {
     let hub = TestHub::start();
@@ -352,7 +348,7 @@ fn who_passes_reports_on_takes_over_no_node_that_does_not_sign() {
     assert_eq!(knows(&hub, "n1").unwrap()["state"], "running");
 }
 
-/// Whoever may write to the bucket can put anything there.
+/// Any writer of the bucket can put any object there.
 #[test]
 fn odd_objects_in_a_bucket_keep_nobody_out() {
     if !have(ObjectServer::Versitygw.needs()) {
@@ -374,7 +370,7 @@ fn odd_objects_in_a_bucket_keep_nobody_out() {
     assert_eq!(count(&hub, "refused"), 1, "what is in no node's folder is not even fetched");
 }
 
-/// Who passes reports on needs a credential all the same.
+/// Forwarding reports requires a credential as well.
 #[test]
 fn strangers_pass_nothing_on() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,21 +1,21 @@
-//! `landfall agent` without `--once`: the arguments of the daemon, and what they become.
+//! `landfall agent` without `--once`: the arguments of the daemon and their conversion.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use landfall_agent::carrier::{
-    BootstrapReport, Bundle, Carrier, Console, Events, Folder, Hub, Location, Maker, Nats, Neighbour,
-    ObjectStore,
+    BootstrapReport, Bundle, Carrier, Console, Credentials, Events, Folder, Hub, Location, Maker, Nats,
+    Neighbour, ObjectStore,
 };
-use landfall_agent::{Agent, AgentError, Config, Pair, Serve, every_address};
+use landfall_agent::{Agent, AgentError, CertificateFiles, Config, Serve, every_address};
 
 use crate::exit::{Exit, Failure};
 
-/// How a bucket is written.
+/// Explains the notation of a bucket.
 pub(crate) const BUCKET_HINT: &str = "write it as `s3://BUCKET/PREFIX?region=NAME`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX?account=NAME`";
 
-/// This program, also when its file was replaced meanwhile.
+/// This binary, even if its file was replaced meanwhile.
 const PROGRAM: &str = "/proc/self/exe";
 
 /// How the daemon works; `--once` has no use for these.
@@ -94,12 +94,17 @@ struct PortArguments {
 struct WayArguments {
     /// Put reports into this bucket: `s3://BUCKET[/PREFIX][?region=R&endpoint=URL]`, `gs://BUCKET[/PREFIX]`,
     /// `az://CONTAINER[/PREFIX]?account=NAME[&endpoint=URL]`
-    #[arg(long, value_name = "URL", conflicts_with = "once", requires = "objects_credentials")]
+    #[arg(long, value_name = "URL", conflicts_with = "once", requires = "ObjectsIdentity")]
     objects: Option<String>,
 
     /// The file with the key for the bucket, as Amazon's tools have it, or with Azure's connection string; read at each use
-    #[arg(long, value_name = "FILE", requires = "objects")]
+    #[arg(long, value_name = "FILE", requires = "objects", group = "ObjectsIdentity")]
     objects_credentials: Option<PathBuf>,
+
+    /// Use the identity that the cloud has given this machine or workload: an instance or pod role of AWS, a managed or
+    /// workload identity of Azure, a service account of Google
+    #[arg(long, requires = "objects", group = "ObjectsIdentity")]
+    objects_cloud_identity: bool,
 
     /// The authority of the object store's certificate, PEM [default: those of this machine]
     #[arg(long, value_name = "FILE", requires = "objects")]
@@ -220,12 +225,12 @@ impl Daemon {
 impl PortArguments {
     fn serve(self) -> Option<Serve> {
         let (certificate, key) = (self.serve_cert?, self.serve_key?);
-        let certificate = Pair { certificate, key };
+        let certificate = CertificateFiles { certificate, key };
         Some(Serve { address: self.serve?, certificate, client_authority: self.serve_client_ca? })
     }
 }
 
-/// `PORT` alone means every address.
+/// Parses a listen address; `PORT` alone means every address.
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let port = |text: &str| text.strip_prefix(':').unwrap_or(text).parse::<u16>().ok();
     match port(text) {
@@ -239,12 +244,11 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
 impl WayArguments {
     fn add_to(&self, carriers: &mut Vec<Box<dyn Carrier>>) -> Result<(), Failure> {
         let bucket = || -> Result<Option<ObjectStore>, Failure> {
-            let (Some(url), Some(credentials)) = (&self.objects, &self.objects_credentials) else {
-                return Ok(None);
-            };
+            let Some(url) = &self.objects else { return Ok(None) };
+            let credentials = self.objects_credentials.clone().map_or(Credentials::Cloud, Credentials::File);
             let location = url.parse::<Location>();
             let location = location.map_err(|error| Failure::usage(error, BUCKET_HINT))?;
-            let store = ObjectStore::new(location, credentials.clone(), self.objects_ca.clone());
+            let store = ObjectStore::new(location, credentials, self.objects_ca.clone());
             store.map(Some).map_err(|error| Failure::new(error, "see whether the machine is out of threads"))
         };
         if let Some(store) = bucket()? {

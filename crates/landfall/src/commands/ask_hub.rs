@@ -1,4 +1,4 @@
-//! Which hub is asked, and as whom: the same for every command that asks one.
+//! The hub and the credentials for it: arguments that all commands with a hub share.
 
 use std::io;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ impl AskHub {
     }
 }
 
-/// Somebody answers there, and TLS with them fails.
+/// A server answers there, but the TLS handshake fails.
 fn untrusted(error: &io::Error) -> &'static str {
     if error.to_string().starts_with("invalid peer certificate") {
         "its certificate is not trusted: name the authority that issued it with `--ca`, and the hub by a name that is in it"
@@ -55,14 +55,13 @@ fn untrusted(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do about a hub that did not do it.
+/// Adds a hint to an error of the hub.
 pub(super) fn explain(error: ClientError) -> Failure {
     let (hint, exit) = match &error {
         ClientError::Address(_) => ("name it with `--hub`, such as `http://127.0.0.1:8700`", Exit::Usage),
         ClientError::Clear(_) => ("name the hub by its `https://` address", Exit::Usage),
-        ClientError::Authority { .. } => ("name the hub's certificate authority with `--ca`", Exit::Failed),
-        ClientError::Certificate { .. } => (
-            "name PEM files that belong together with `--client-certificate` and `--client-key`",
+        ClientError::Tls(_) => (
+            "give PEM files: the hub's CA with `--ca`, a matching pair with `--client-certificate` and `--client-key`",
             Exit::Failed,
         ),
         ClientError::TurnedAway { .. } => (

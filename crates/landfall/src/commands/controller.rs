@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use landfall_cluster::Cluster;
+use landfall_controller::Listener;
 use landfall_controller::capi;
 use landfall_controller::manifests::{self, Settings};
-use landfall_controller::metrics::{Metrics, Numbers, Port};
+use landfall_controller::metrics::{self, Metrics, Numbers};
 use landfall_controller::policy::{Approvals, AtOnce, Drain, Policy, Secrets, Unasked};
 use landfall_controller::run::{self, Controller as Role};
 use landfall_controller::window::Window;
@@ -20,9 +21,9 @@ use super::capi::Capi;
 use super::tunnel::duration;
 use crate::exit::{Exit, Failure};
 
-/// Of objects in Kubernetes.
+/// Length limit of object names in Kubernetes.
 const MAX_NAME: usize = 253;
-/// Who may ask for a node's first certificate on OpenShift.
+/// The account that requests a node's first certificate on OpenShift.
 const OPENSHIFT_BOOTSTRAPPER: &str =
     "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
@@ -146,11 +147,10 @@ impl Controller {
             if self.capi.wants_teardown() {
                 return Capi::tear_down(&cluster).await;
             }
-            let port = Port::bind(self.listen).await;
-            let port = port.with_context(|| format!("listen on {}", self.listen));
+            let port = Listener::bind(self.listen).with_context(|| format!("listen on {}", self.listen));
             let port = port.map_err(|error| Failure::new(error, "choose another address with `--listen`"))?;
-            let address = port.address().context("ask for the port's address")?;
-            // Nobody is left to be told when standard error is closed.
+            let address = port.address();
+            // Errors are ignored: standard error may be closed.
             let _ = writeln!(io::stderr(), "The controller `{identity}` answers on {address}");
             let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
             let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
@@ -181,7 +181,7 @@ impl Controller {
         self.namespace.as_deref().unwrap_or(usual)
     }
 
-    /// What no flag alone can tell.
+    /// Validates combinations of flags.
     fn check(&self) -> Result<(), Failure> {
         let wrong = |error: String, hint: &'static str| Err(Failure::usage(anyhow!(error), hint));
         for (flag, time) in [
@@ -250,28 +250,24 @@ impl Controller {
     }
 }
 
-/// Works, and answers about it, until it is told to end.
+/// Runs the controller and its HTTP server until a termination signal.
 async fn until_the_end(
     work: impl Future<Output = ()>,
     signals: impl Future<Output = ()>,
-    port: Port,
+    port: Listener,
     numbers: Arc<dyn Numbers>,
 ) -> Result<Exit, Failure> {
     tokio::select! {
         () = work => Ok(Exit::Done),
         () = signals => Ok(Exit::Done),
-        served = port.serve(numbers) => {
-            served.context("answer about health and metrics")?;
-            Ok(Exit::Failed)
-        }
+        () = metrics::serve(port, numbers) => Ok(Exit::Failed),
     }
 }
 
-/// The host's name, and something nobody else has: two on one machine are two.
+/// Returns the host name with a unique suffix, so that two replicas on one machine differ.
 fn identity() -> Result<String, Failure> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes).context("draw an identity")?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host's name")?;
-    let tail: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{}-{tail}", host.trim()))
+    Ok(format!("{}-{}", host.trim(), hex::encode(bytes)))
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_hub::{
-    Afterwards, Bundles, ClientError, Config, ConfigError, ConnectProxy, Holder, HubError, Neighbours,
-    Network, NodeName, ObjectPlace, Proxy, Pull, PullProxy, PulledAgent, PulledCluster, Server, StorePlace,
-    Take, TakeNats, TakeObjects, TlsFiles, TokenKey, WatchedRole,
+    Afterwards, Bundles, CertificateFiles, ClientError, Config, ConfigError, ConnectProxy, Holder, HubError,
+    Neighbours, Network, NodeName, ObjectPlace, Proxy, Pull, PullProxy, PulledAgent, PulledCluster, Server,
+    ServerTlsFiles, StorePlace, Take, TakeNats, TakeObjects, TokenKey, WatchedRole,
 };
 use landfall_model::Secret;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -20,11 +20,11 @@ use super::ask_hub::{self, AskHub};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-/// Bytes of a new key for tokens.
+/// Length of a new token key, in bytes.
 const KEY_BYTES: usize = 32;
-/// How to come by a key.
+/// Explains how to get a key.
 const KEY_HINT: &str = "name a file that is not there yet with `--token-key`, and a key is made in it; or one with at least 32 bytes that nobody can guess";
-/// How files begin that are no such key.
+/// Start of files that contain another kind of key or a certificate.
 const PEM: &[u8] = b"-----BEGIN ";
 
 /// Show the fleet: take reports and bundles in, serve the API and the web page
@@ -302,7 +302,7 @@ impl Serve {
         runtime.block_on(async {
             let server = Server::bind(config).await.map_err(explain)?;
             let mut stderr = io::stderr();
-            // Nobody is left to be told when standard error is closed.
+            // Errors are ignored: standard error may be closed.
             let _ = writeln!(stderr, "The hub listens on {}", server.address());
             let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
             let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
@@ -338,10 +338,9 @@ impl Serve {
         if let Some(path) = &self.token_key {
             key(path)?;
         }
-        let tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| TlsFiles {
-            certificate,
-            key,
-            client_authority: self.client_ca,
+        let tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| ServerTlsFiles {
+            certificate: CertificateFiles { certificate, key },
+            client_ca: self.client_ca,
         });
         let watch = self.watch.iter().map(|text| WatchedRole::parse(text)).collect::<Result<Vec<_>, _>>();
         let watch = watch.map_err(|error| {
@@ -440,7 +439,7 @@ impl TakeArguments {
 impl Token {
     fn run(self) -> Result<Exit, Failure> {
         let name = self.name.unwrap_or_default();
-        // Before a key is made for it.
+        // Checked before a key is created for it.
         if !name.is_empty() {
             NodeName::new(name.as_str()).map_err(|error| {
                 Failure::usage(
@@ -480,7 +479,7 @@ impl Forget {
                     ClientError::Refused { status: 404, .. } => {
                         Failure::new(error, "`landfall status` shows the nodes the hub knows")
                     }
-                    // Others who ask a hub only look.
+                    // Other commands that query a hub only read.
                     ClientError::Refused { status: 401 | 403, .. } => {
                         let hint = "name a token of an operator with `--token-file`, or a certificate with `--client-certificate`";
                         Failure::new(error, hint).exit(Exit::NotPermitted)
@@ -494,7 +493,8 @@ impl Forget {
     }
 }
 
-/// Takes as many descriptors as are allowed: every node that reports may keep its connection, and shells allow 1024.
+/// Raises the limit for open files to the maximum: every reporting node may keep its connection, and shells allow
+/// only 1024.
 fn raise_descriptor_limit() {
     let most = getrlimit(Resource::Nofile).maximum;
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }) {
@@ -502,7 +502,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Where the hub keeps what it is not told to keep elsewhere.
+/// Returns the default directory of the hub's state.
 fn state_folder() -> Result<PathBuf, Failure> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = if let Some(given) = variable("STATE_DIRECTORY") {
@@ -522,7 +522,7 @@ fn state_folder() -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// The key in this file; a new one when there is no file.
+/// Reads the key from this file, or creates a new one if the file does not exist.
 fn key(path: &Path) -> Result<Secret<Vec<u8>>, Failure> {
     let hint = "name a file only the hub's operators can read";
     let mut options = fs::OpenOptions::new();
@@ -530,7 +530,7 @@ fn key(path: &Path) -> Result<Secret<Vec<u8>>, Failure> {
         Ok(mut file) => {
             let mut bytes = [0; KEY_BYTES];
             getrandom::fill(&mut bytes).context("draw a new key")?;
-            let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let text = hex::encode(bytes);
             let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
             written.with_context(|| format!("write `{}`", path.display()))?;
             Ok(Secret::new(text.into_bytes()))
@@ -538,7 +538,7 @@ fn key(path: &Path) -> Result<Secret<Vec<u8>>, Failure> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let key = fs::read(path).with_context(|| format!("read `{}`", path.display()));
             let key = key.map_err(|error| Failure::new(error, hint))?;
-            // Whoever can read a certificate could make tokens with it.
+            // Every reader of a certificate could issue tokens with it.
             if key.windows(PEM.len()).any(|part| part == PEM) {
                 let error = anyhow!("`{}` holds a certificate or a key for something else", path.display());
                 return Err(Failure::new(error, KEY_HINT));

@@ -9,6 +9,7 @@ use landfall_controller::capi::board::{Query, board};
 use landfall_controller::capi::observe::LookError;
 use landfall_hub::{Client, ClientError};
 use landfall_model::report::State;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::ask_hub::{AskHub, explain};
@@ -16,9 +17,11 @@ use super::explain::unknown_cause;
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-/// Names and titles are cut to these, so that a line stays a line.
+/// Width limit for names and titles, so that each row stays on one line.
 const NAME_WIDTH: usize = 40;
 const MIN_TITLE: usize = 24;
+/// Bytes that are escaped in a query string.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// Show the fleet in the terminal, from a hub or from Cluster API
 #[derive(Args)]
@@ -78,7 +81,7 @@ enum Format {
     Json,
 }
 
-/// Who is asked.
+/// The source of the data.
 enum Source {
     Hub { client: Client, path: String },
     Cluster(Box<Cluster>),
@@ -95,7 +98,7 @@ impl Status {
             let mut unknown = self.cause.as_deref().map(unknown_cause).transpose()?.flatten();
             loop {
                 let fleet = match source.ask(&self).await {
-                    // While watching, one that restarts is waited for.
+                    // In watch mode an unreachable source is retried, because it may restart.
                     Err(AskError::Away(failure)) if self.watch => {
                         failure.report();
                         tokio::time::sleep(Duration::from_secs(self.every)).await;
@@ -111,7 +114,7 @@ impl Status {
                 }
                 if !self.watch {
                     if mistaken.is_some() {
-                        // A script would take it for a fleet without trouble.
+                        // A script would mistake it for a fleet without failures.
                         return Ok(Exit::Usage);
                     }
                     let trouble = is_trouble(&fleet, self.is_filtered());
@@ -128,7 +131,7 @@ impl Status {
                 Some(path) => Cluster::from_kubeconfig(path).await,
                 None => Cluster::infer().await,
             };
-            // Nobody was asked yet: what cannot be read is a file.
+            // No request was sent yet, so the error is about a file.
             let cluster = cluster
                 .map_err(|error| Failure::new(error, "name the management cluster with `--kubeconfig`"))?;
             return Ok(Source::Cluster(Box::new(cluster)));
@@ -158,19 +161,20 @@ impl Status {
     }
 }
 
-/// One look among many: over the last one on a terminal, else below it, with a line between.
+/// Formats one refresh: over the previous one on a terminal, otherwise below it, with a line between.
 fn framed(text: &str, terminal: bool) -> String {
     if !terminal {
         return format!("{text}\n");
     }
-    // Home; each line to its end, and all below: so nothing is left of a longer look, and nothing flickers.
+    // Moves the cursor home, and clears each line to its end and everything below. So nothing of a longer output
+    // remains, and nothing flickers.
     let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();
     format!("\x1b[H{lines}\x1b[J")
 }
 
-/// Why there is nothing to show.
+/// The reason why there is nothing to show.
 enum AskError {
-    /// It may be back in a moment.
+    /// The source may be available again soon.
     Away(Failure),
     Refused(Failure),
 }
@@ -215,15 +219,15 @@ fn explain_cluster(error: LookError) -> AskError {
     }
 }
 
-/// Whether a node is in trouble, of those that were asked for: of the whole fleet its groups tell.
+/// Returns whether a selected node has a problem; without a filter the groups contain this for the complete fleet.
 fn is_trouble(fleet: &Value, filtered: bool) -> bool {
     let list = |name: &str| fleet[name].as_array().map(Vec::as_slice).unwrap_or_default();
     let failed = |node: &Value| matches!(node["state"].as_str(), Some("failed" | "hung" | "degraded"));
     if filtered { list("nodes").iter().any(failed) } else { !list("groups").is_empty() }
 }
 
-/// The board as text: one line that says it all, the groups, the nodes. Of some nodes alone there are no groups: what a hub
-/// counts is the whole fleet.
+/// Formats the fleet view: a summary line, the groups, the nodes. A filtered view has no groups, because a hub counts
+/// the complete fleet.
 fn table(fleet: &Value, filtered: bool, width: usize, colour: bool, now: jiff::Timestamp) -> String {
     let list = |name: &str| fleet[name].as_array().cloned().unwrap_or_default();
     let states: Vec<String> =
@@ -317,10 +321,7 @@ fn age(seconds: i64) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+    utf8_percent_encode(text, QUERY).to_string()
 }
 
 #[cfg(test)]

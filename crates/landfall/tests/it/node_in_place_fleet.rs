@@ -1,6 +1,8 @@
-//! The whole way of one node, with nothing played: a real API server and controller manager, a system that joined by
-//! `kubeadm join`, `landfall controller` as a process with the account it is installed with, and the pod it puts on the
-//! node, run by the node's own kubelet and containerd. The node reboots twice and begins a new life with a new identity.
+//! The complete in-place bootstrap of one node, without simulated components.
+//!
+//! There are a real API server and controller manager, and a system that joined with `kubeadm join`. `landfall
+//! controller` runs as a process with the account that its manifests create. The node's own kubelet and containerd
+//! run the pod that it creates. The node reboots twice and gets a new configuration with a new identity.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,9 +24,9 @@ use crate::node_in_place::{DAEMON, TOKEN, assert_clean, ignition_of};
 const NODE: &str = "way";
 const IMAGE: &str = "testbed.invalid/landfall:1";
 const NAMESPACE: &str = "landfall";
-/// Two reboots, a drain and a registration on a loaded machine.
+/// Enough for two reboots, a drain and a registration on a loaded machine.
 const LIMIT: Duration = Duration::from_mins(10);
-/// The kubelet of the new life: OpenShift's names for what kubeadm calls otherwise.
+/// The kubelet of the new configuration: OpenShift's paths in place of those of kubeadm.
 const NEW_KUBELET: &str = "[Service]\nExecStart=\n\
 ExecStart=/usr/bin/kubelet --bootstrap-kubeconfig=/etc/kubernetes/kubeconfig --kubeconfig=/var/lib/kubelet/kubeconfig \
 --config=/var/lib/kubelet/config.yaml --node-labels=life=new\n";
@@ -63,7 +65,7 @@ fn a_node_goes_the_whole_way_led_by_the_controller() {
     site.kubectl(&["label", "node", NODE, "zone=a"]);
     site.kubectl(&["taint", "node", NODE, "gpu=yes:NoSchedule"]);
     site.guest();
-    // From here on, nobody but the controller approves the certificate of the new life.
+    // From here on, only the controller approves the certificate of the new identity.
     site.kubectl(&["delete", "clusterrolebinding", "kubeadm:node-autoapprove-bootstrap"]);
 
     site.kubectl(&["label", "node", NODE, "landfall.dev/in-place=requested"]);
@@ -71,7 +73,8 @@ fn a_node_goes_the_whole_way_led_by_the_controller() {
         let told = site.get("nodebootstrap", NODE, "{.status.attempt}");
         (!told.is_empty()).then_some(())
     });
-    // The machine is down, or up again with its kubelet held back: its Node object is deleted, as some do.
+    // The machine is down, or up again with the kubelet waiting at the gate. Its Node object is deleted, as some
+    // automation does.
     site.wait("the node to go down", |site| site.node.boot_id().ok().filter(|boot| *boot != first).map(drop));
     site.wait("the controller to know how far it was", |site| {
         let state = site.get("nodebootstrap", NODE, "{.status.state}");
@@ -93,7 +96,7 @@ fn a_node_goes_the_whole_way_led_by_the_controller() {
 // === impl Site ===
 
 impl Site {
-    /// A cluster with one node that has joined.
+    /// Creates a cluster with one node that has joined.
     fn set() -> Self {
         let mut spec = Invitation::api_server();
         spec.arguments.push("--allow-privileged=true".to_owned());
@@ -110,7 +113,7 @@ impl Site {
         spec.files.push(file("/etc/tmpfiles.d/ostree.conf", "f /run/ostree-booted 0644 root root -\n"));
         spec.files
             .push(file(&format!("/etc/containers/certs.d/{}/ca.crt", registry.host()), registry.authority()));
-        // What kube-proxy does for pods: the cluster's address of the API server.
+        // Replaces kube-proxy for pods: the cluster's address of the API server.
         let proxy = format!(
             "[Service]\nExecStartPre=-/sbin/ip address add 10.96.0.1/32 dev lo\n\
              ExecStart=/usr/bin/socat TCP-LISTEN:443,bind=10.96.0.1,fork,reuseaddr TCP:{HOST_ADDRESS}:{}\nRestart=always\n",
@@ -126,7 +129,7 @@ impl Site {
         Self { node, controller, api, _controllers: controllers, invitation, registry, server, bench }
     }
 
-    /// The Ignition document of the new life, and the template of the Secrets that lead to it.
+    /// Writes the Ignition document of the new configuration, and the template of the Secrets that refer to it.
     fn offer_new_life(&self) {
         let layer = crate::node_in_place::archive(&[("usr/bin/machine-config-daemon", DAEMON)]);
         let digest = self.registry.push("ocp", &layer).unwrap();
@@ -159,7 +162,7 @@ impl Site {
         self.kubectl(&["create", "secret", "generic", "template", "-n", NAMESPACE, &literal]);
     }
 
-    /// As a user would: rendered, applied, and run with the account that was made for it.
+    /// Installs the controller like a user: rendered, applied, and run with its own account.
     fn install_controller(&mut self) {
         let image = format!("--image={IMAGE}");
         let rendered = self.bench.run(&[
@@ -175,7 +178,7 @@ impl Site {
         let folder = self.bench.path().join("controller/manifests");
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
-            // It is run beside the cluster, where the test can see it.
+            // The controller runs outside of the cluster, where the test can observe it.
             if !path.to_string_lossy().contains("deployment") {
                 self.kubectl(&["apply", "-f", &path.display().to_string()]);
             }
@@ -203,7 +206,7 @@ impl Site {
         self.controller = Some(process.unwrap());
     }
 
-    /// Puts the image the pods run where the node's containerd has its images: nothing is pulled.
+    /// Imports the image of the pods into the node's containerd: nothing is pulled.
     fn import_image(&self) {
         let archive = image(self.bench.path());
         std::fs::copy(&archive, self.node.root().join("root/landfall.tar")).unwrap();
@@ -211,7 +214,7 @@ impl Site {
         self.node.output(&["rm", "/root/landfall.tar"]).unwrap();
     }
 
-    /// A pod that has to go before the node does.
+    /// Creates a pod that must be evicted before the node is drained.
     fn guest(&self) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "guest", "namespace": "default"},
@@ -239,7 +242,7 @@ impl Site {
         let asked = self.server.asked();
         let asked = asked.iter().filter(|line| line.starts_with("GET /ignition")).count();
         assert_eq!(asked, 1, "what the preflight got is what was applied");
-        // Another Node object, of another boot, with what was on the one before.
+        // Another Node object, of another boot, with the labels and taints of the previous one.
         assert_ne!(self.get("node", NODE, "{.metadata.uid}"), first_uid);
         let boot = self.get("node", NODE, "{.status.nodeInfo.bootID}");
         assert_eq!(boot, self.node.boot_id().unwrap());
@@ -278,12 +281,12 @@ impl Site {
         self.api.kubectl(arguments).unwrap()
     }
 
-    /// One word of an object; nothing when it, or the word, is not there.
+    /// Returns one field of an object; empty when the object or the field is missing.
     fn get(&self, kind: &str, name: &str, path: &str) -> String {
         self.api.kubectl(&["get", kind, name, "-o", &format!("jsonpath={path}")]).unwrap_or_default()
     }
 
-    /// Waits for it; a failure shows how things stand.
+    /// Waits for a condition; a failure shows the current state.
     #[track_caller]
     fn wait(&self, what: &str, probe: impl Fn(&Self) -> Option<()>) {
         if let Err(error) = eventually(what, LIMIT, || probe(self)) {
@@ -300,7 +303,7 @@ impl Site {
     }
 }
 
-/// An image with this program and the libraries it needs, as `docker save` would write it.
+/// Builds an image with this binary and its libraries, in the format of `docker save`.
 fn image(folder: &Path) -> PathBuf {
     let program = folder.join("landfall");
     let stripped = Command::new("strip").arg("-o").arg(&program).arg(env!("CARGO_BIN_EXE_landfall")).status();
@@ -314,14 +317,14 @@ fn image(folder: &Path) -> PathBuf {
         layer.append_data(&mut header, name.trim_start_matches('/'), bytes.as_slice()).unwrap();
     };
     add("landfall", &program);
-    // `libc.so.6 => /lib/…/libc.so.6 (0x…)`, and the loader, which stands for itself.
+    // Lines look like `libc.so.6 => /lib/…/libc.so.6 (0x…)`; that of the loader has only its path.
     let libraries = Command::new("ldd").arg(&program).output().unwrap();
     let libraries = String::from_utf8(libraries.stdout).unwrap();
     for path in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
         add(path, Path::new(path));
     }
     let layer = layer.into_inner().unwrap();
-    let digest: String = Sha256::digest(&layer).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex::encode(Sha256::digest(&layer));
     let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let config = json!({
         "architecture": architecture, "os": "linux", "config": {"Entrypoint": ["/landfall"]},

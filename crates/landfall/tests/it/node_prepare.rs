@@ -1,4 +1,4 @@
-//! `landfall node prepare` on a folder that looks like a Container Linux node, with a bucket behind TLS.
+//! `landfall node prepare` on a directory that looks like a Container Linux node, with a bucket behind TLS.
 
 use std::path::Path;
 use std::process::Command;
@@ -54,7 +54,7 @@ impl Node {
         self.command(&["prepare"], more).output().unwrap().into()
     }
 
-    /// `landfall node` with the flags that belong to this node.
+    /// Returns `landfall node` with the flags of this node.
     pub(crate) fn command(&self, words: &[&str], more: &[&str]) -> Command {
         let url = format!("--torcx-manifest-url={}", self.bucket.url("/{{.Board}}/{{.OSVersion}}/m.json"));
         let mut arguments = vec!["node"];
@@ -77,7 +77,7 @@ impl Node {
         self.bench.path().join(path).exists()
     }
 
-    /// The ledger as if it had been written with another word, and whole.
+    /// Replaces a word in the ledger and updates its checksum.
     pub(crate) fn rewrite_ledger(&self, from: &str, to: &str) {
         let runs = self.bench.path().join("root/var/lib/landfall/node-prepare");
         let script = "import sys,json,hashlib,pathlib\nfor p in pathlib.Path(sys.argv[1]).glob('*/ledger-*.jsonl'):\n h,b=p.read_text().rstrip('\\n').split('\\n')\n b=b.replace(sys.argv[2],sys.argv[3])\n h=json.loads(h);h['bytes']=len(b);h['sha256']=hashlib.sha256(b.encode()).hexdigest()\n p.write_text(json.dumps(h)+'\\n'+b+'\\n')\n";
@@ -85,7 +85,7 @@ impl Node {
         assert!(done.success());
     }
 
-    /// The machine has booted: the ledger's steps think it is another boot.
+    /// Simulates a boot: the steps in the ledger get another boot ID.
     pub(crate) fn boot(&self) {
         let here = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         self.rewrite_ledger(here.trim(), "00000000-0000-0000-0000-000000000000");
@@ -94,7 +94,7 @@ impl Node {
         self.bench.file("root/run/metadata/torcx", "TORCX_UPPER_PROFILE=\"tectonic\"\n");
     }
 
-    /// The machine has booted, and torcx has left no trace in it.
+    /// Simulates a boot in which torcx left no trace.
     pub(crate) fn boot_without_torcx(&self) {
         self.boot();
         std::fs::remove_dir_all(self.bench.path().join("root/run")).unwrap();
@@ -112,7 +112,7 @@ fn a_node_is_prepared_across_a_reboot_exactly_once() {
     assert!(!node.has(ENV), "the kubelet could start before the reboot");
     assert!(node.has("root/run/systemd/system/torcx-docker-cleanup.service"));
 
-    // Again in the same boot: still waiting for the reboot.
+    // A second run in the same boot still waits for the reboot.
     let asked = node.bucket.asked().len();
     assert_eq!(node.run(&flags).code, 100);
     node.boot();
@@ -155,7 +155,7 @@ fn a_dry_run_tells_everything_and_changes_nothing() {
         plan["reboot"]["files"][0]["path"], unit,
         "what clears docker's data is part of the plan: {plan}"
     );
-    // Nobody can be asked what the next boot brings, and that is told without a contradiction.
+    // The next boot cannot be determined, and the plan reports that consistently.
     assert_eq!(plan["inputs"]["nextOs"]["origin"]["kind"], "assumed");
     assert!(
         !node.has("root/var") && !node.has(ENV) && !node.has("root/etc/torcx"),
@@ -170,7 +170,7 @@ fn a_dry_run_tells_everything_and_changes_nothing() {
     assert!(run.stdout.contains(&format!("Write             {unit}: clears `/var/lib/docker`")), "{run:?}");
 }
 
-/// After the reboot nothing says that torcx ever ran, or it did not come to its end: no kubelet without its runtime.
+/// After the reboot there is no trace of torcx, or it did not finish: the kubelet must not start without its runtime.
 #[test]
 fn a_boot_without_its_runtime_does_not_let_the_kubelet_start() {
     let node = Node::new();
@@ -200,7 +200,7 @@ fn a_boot_without_its_runtime_does_not_let_the_kubelet_start() {
     assert!(node.has(ENV));
 }
 
-/// The place that gave something is the one that is named, and why the others did not.
+/// The output names the location that delivered an image, and why the others failed.
 #[test]
 fn the_mirror_that_answered_is_the_one_that_is_named() {
     let node = Node::new();
@@ -209,7 +209,7 @@ fn the_mirror_that_answered_is_the_one_that_is_named() {
     let path = format!("/amd64-usr/{OS}/m.json");
     let (gone, there) = (node.bucket.url(&path), mirror.url(&path));
     node.bucket.serve(&path, Serve::Status(404));
-    // A list asks the place that was named last first.
+    // The last location of a list is tried first.
     let list = json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
         {"version": "17.03", "hash": format!("sha512-{}", node.hash()),
          "locations": [{"url": mirror.url("/docker.tgz")}, {"url": node.bucket.url("/gone.tgz")}]},
@@ -226,7 +226,8 @@ fn the_mirror_that_answered_is_the_one_that_is_named() {
 
     let run = node.run(&[&flags[..], &["--output=json"]].concat());
     assert_eq!(run.code, 100, "{run:?}");
-    // What a run prints in the end is what the status says, and what lies there for whoever collects files.
+    // A run prints the same document at its end that the status prints, and that is stored for tools that collect
+    // files.
     let document = run.report();
     assert_eq!(document, node.status());
     let fetched = &document["fetched"][0];
@@ -261,7 +262,7 @@ fn whatever_the_bucket_does_nothing_is_half_done() {
         }),
         ("its sha512 is", 1, "wrong-hash", |node, _| node.bucket.file("/docker.tgz", "something else")),
         ("its sha512 is", 1, "wrong-hash", |node, _| node.manifest(&"0e".repeat(64))),
-        // What is not there is the same trouble, whether it is the list or an image.
+        // A missing document is the same kind of failure, whether it is the list or an image.
         ("answered 403", 69, "fetch", |node, _| node.bucket.serve("/docker.tgz", Serve::Status(403))),
         ("answered 404", 69, "fetch", |node, _| node.bucket.serve("/docker.tgz", Serve::Status(404))),
         ("no suitable version", 1, "no-runtime", |node, hash| {
@@ -325,13 +326,13 @@ fn a_bad_signature_is_fatal_and_a_good_one_is_not() {
         .file(&signature_path, gpg(&["--armor", "--detach-sign", "--output", "-", client.to_str().unwrap()]));
     let run = node.run(&["--dry-run"]);
     assert!(run.code == 0 && run.stdout.contains("signed by "), "{run:?}");
-    // The signature itself missing is as bad as a wrong one.
+    // A missing signature is an error like a wrong one.
     node.bucket.serve(&signature_path, Serve::Status(404));
     assert_eq!(node.run(&["--dry-run"]).code, 69);
     let _ = Command::new("gpgconf").args(["--kill", "all"]).env("GNUPGHOME", home.path()).output();
 }
 
-/// Runs it in a mount namespace of its own, prepared by a script; names what it left half-written.
+/// Runs the command in its own mount namespace, prepared by a script; reports partial files.
 pub(crate) fn run_where(node: &Node, prepare: &str) -> Run {
     let url = node.bucket.url("/{{.Board}}/{{.OSVersion}}/m.json");
     let script = format!(
@@ -347,7 +348,7 @@ pub(crate) fn run_where(node: &Node, prepare: &str) -> Run {
     output.into()
 }
 
-/// Run where `/etc` cannot be written, and where the disk is too small: in a mount namespace of its own.
+/// Runs with a read-only `/etc`, and with a disk that is too small, each in its own mount namespace.
 #[test]
 fn a_full_disk_and_a_read_only_one_are_told_and_left_clean() {
     if !have(&[Need::Root]) {
@@ -370,7 +371,7 @@ fn a_full_disk_and_a_read_only_one_are_told_and_left_clean() {
     }
 }
 
-/// A decision outlives what it was made from, until somebody asks for another.
+/// A decision outlives its inputs until another one is requested.
 #[test]
 fn what_was_wrong_in_the_list_is_decided_anew() {
     let node = Node::new();
@@ -393,14 +394,14 @@ fn another_request_does_not_take_over_silently() {
     let run = node.run(&["--no-verify-signatures", "--force-kube-version=v1.8.0"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(
-        run.stderr.contains("`landfall node resume` goes on") && run.stderr.contains("--start-over"),
+        run.stderr.contains("`landfall node resume` continues") && run.stderr.contains("--start-over"),
         "{run:?}"
     );
     assert_eq!(
         node.run(&["--no-verify-signatures", "--force-kube-version=v1.8.0", "--start-over"]).code,
         100
     );
-    // A node whose file was taken away is prepared again.
+    // A node whose file was removed is prepared again.
     let done = Node::new();
     assert_eq!(done.run(&["--torcx-skip-setup"]).code, 0);
     std::fs::remove_file(done.bench.path().join(ENV)).unwrap();
@@ -408,7 +409,7 @@ fn another_request_does_not_take_over_silently() {
     assert!(done.has(ENV));
 }
 
-/// A run that came to no decision has laid nothing down: what its own hint says can be done at once.
+/// A run without a decision has written nothing, so the advice of its hint can be followed immediately.
 #[test]
 fn before_anything_is_decided_other_flags_just_count() {
     let node = Node::new();
@@ -418,7 +419,7 @@ fn before_anything_is_decided_other_flags_just_count() {
     assert!(run.stderr.contains("--force-kube-version") && run.stderr.contains("run it again"), "{run:?}");
     let run = node.run(&["--no-verify-signatures", "--force-kube-version=v1.9.3"]);
     assert_eq!(run.code, 100, "{run:?}");
-    // A decision that was made holds, and the hint of what fails under it says how to go on.
+    // A decision is kept, and the hint of a failure under it explains how to continue.
     let node = Node::new();
     node.bucket.serve("/docker.tgz", Serve::Status(404));
     let run = node.run(&["--no-verify-signatures"]);

@@ -1,4 +1,4 @@
-//! `landfall status --watch`: on a terminal, in a pipe, and while the hub is away.
+//! `landfall status --watch`: on a terminal, in a pipe, and while the hub is down.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use crate::hub::{ask, report, start, start_guarded};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A board that is watched, and its lines as they come. Ends with the value.
+/// A running `--watch`, and its lines as they arrive. The process ends with the value.
 struct Watched {
     child: Child,
     lines: Receiver<String>,
@@ -40,7 +40,7 @@ impl Watched {
         Self { child, lines }
     }
 
-    /// The next line that holds this.
+    /// Returns the next line that contains this text.
     #[track_caller]
     fn until(&self, part: &str) -> String {
         let end = Instant::now() + LIMIT;
@@ -105,7 +105,7 @@ fn on_a_terminal_one_look_takes_the_place_of_the_last() {
     let mut script = Command::new("script");
     script.args(["-qfec", &line, "/dev/null"]).stdin(Stdio::null()).env("TERM", "xterm");
     let watched = Watched::start(script);
-    // Twice: each look begins at the top of the screen and ends with what is below cleared.
+    // Twice: each refresh starts at the top of the screen and clears everything below.
     for _ in 0..2 {
         let first = watched.until("1 node: 1 failed");
         assert!(first.contains("\x1b[H") && first.contains("\x1b[K"), "{first:?}");
@@ -154,7 +154,7 @@ fn a_hub_that_is_called_the_wrong_way_is_not_taken_for_a_dead_one() {
     }
 }
 
-/// What cannot be meant is told from what cannot be read, and from a peer that is away.
+/// Usage errors, unreadable files and an unavailable peer have different exit codes.
 #[test]
 fn mistakes_have_the_exit_codes_that_are_promised() {
     let bench = Bench::new();
@@ -173,7 +173,7 @@ fn mistakes_have_the_exit_codes_that_are_promised() {
     assert!(!bench.path().join("new").exists(), "no key is made for a mistake");
 }
 
-/// A hub that knows callers by certificates alone.
+/// A hub that authenticates callers by certificates only.
 #[test]
 fn a_certificate_is_as_good_as_a_token() {
     let bench = Bench::new();
@@ -210,7 +210,7 @@ fn a_certificate_is_as_good_as_a_token() {
     };
     let run = ask(&["status"], "ann");
     assert_eq!((run.code, run.stdout.as_str()), (0, "No node has reported yet\n"), "{run:?}");
-    ask(&["status"], "nobody").assert_refused(1, "cannot come with the certificate `nobody.crt`");
+    ask(&["status"], "nobody").assert_refused(1, "cannot read `nobody.crt`");
     ask(&["status"], "stranger").assert_refused(77, "does not take our certificate");
     ask(&["hub", "forget", "n1"], "ann").assert_refused(77, "refused");
     ask(&["hub", "forget", "n1"], "bob").assert_refused(1, "n1");

@@ -1,4 +1,4 @@
-//! A server that misbehaves: a clear error, in bounded time, and nothing half-written.
+//! Tests with a misbehaving server: a clear error, in bounded time, and no partial file.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use super::decision::{Action, Artefact};
 use super::request::{Request, Trust};
 use super::steps::images::bring;
-use super::world::HostWorld;
 use super::{DecideError, decide};
+use crate::environment::HostEnvironment;
 
-/// Quick where nothing is to be waited for, and an end to every wait that a test can see.
+/// Short timeouts, so that a test sees the end of every wait.
 const QUICK: Patience = Patience {
     total: Duration::from_secs(8),
     idle: Duration::from_secs(3),
@@ -42,9 +42,9 @@ impl Bucket {
         std::fs::write(path, text).unwrap();
     }
 
-    fn world(&self) -> HostWorld {
-        let world = HostWorld::new(self.folder.path(), Some(&self.folder.path().join("ca.crt"))).unwrap();
-        world.download_patience(QUICK, QUICK)
+    fn environment(&self) -> HostEnvironment {
+        let env = HostEnvironment::new(self.folder.path(), Some(&self.folder.path().join("ca.crt"))).unwrap();
+        env.download_patience(QUICK, QUICK)
     }
 
     async fn decide(&self) -> Result<(), String> {
@@ -55,7 +55,7 @@ impl Bucket {
             upgrade_os: false,
             ..Request::default()
         };
-        let decided = decide(&self.world(), &request).await;
+        let decided = decide(&self.environment(), &request).await;
         decided.map(drop).map_err(|error: DecideError| landfall_model::chain(&error).to_string())
     }
 
@@ -69,11 +69,11 @@ impl Bucket {
             path: "/var/lib/torcx/store/2000.0.0/docker:17.03.torcx.tgz".into(),
             action: Action::Fetch { urls: urls.iter().map(|path| self.server.url(path)).collect() },
         };
-        let brought = bring(&self.world(), &artefact, &|_, _| {}).await;
+        let brought = bring(&self.environment(), &artefact, &|_, _| {}).await;
         brought.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Names in the store that are not hidden.
+    /// Returns the visible names in the store.
     fn store(&self) -> Vec<String> {
         let dir = self.folder.path().join("var/lib/torcx/store/2000.0.0");
         let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -88,9 +88,9 @@ fn misdeeds() -> Vec<(&'static str, Serve)> {
         ("answered 404", Serve::Status(404)),
         ("answered 500", Serve::Status(500)),
         ("answered 403", Serve::Status(403)),
-        // Truncated, every time.
+        // Truncated in every attempt.
         ("", Serve::Cut { bytes, after: 500, times: u32::MAX }),
-        // Slow loris: a byte now and then, for ever.
+        // Slow loris: a byte now and then, without end.
         ("did not come to an end within", Serve::Drip { claimed: 100_000 }),
         ("sent nothing for", Serve::Claim { claimed: 1000 }),
         ("longer than the", Serve::Claim { claimed: 1 << 60 }),
@@ -137,7 +137,7 @@ async fn mirrors_are_asked_in_turn_and_a_broken_download_is_resumed() {
     assert_eq!(bucket.store(), ["docker:17.03.torcx.tgz"]);
     let asked = bucket.server.asked();
     assert!(asked.iter().any(|line| line.starts_with("GET /right from ")), "{asked:?}");
-    // The list of images has mirrors, too.
+    // The list of images has mirrors as well.
     let manifest = json!({"kind": "torcx-package-list-v0", "value": {"packages": []}}).to_string();
     bucket.server.file("/mirror.json", manifest);
     let request = Request {
@@ -147,11 +147,11 @@ async fn mirrors_are_asked_in_turn_and_a_broken_download_is_resumed() {
         upgrade_os: false,
         ..Request::default()
     };
-    let error = decide(&bucket.world(), &request).await.unwrap_err();
+    let error = decide(&bucket.environment(), &request).await.unwrap_err();
     assert!(matches!(error, DecideError::Plan { .. }), "the mirror was not asked: {error:?}");
 }
 
-/// Whoever can write into the store before us plants links at the names we will use.
+/// A process with earlier write access to the store creates links under the names of images.
 #[tokio::test(flavor = "multi_thread")]
 async fn links_planted_at_the_names_of_images_lead_nowhere() {
     let bucket = Bucket::new();
@@ -165,7 +165,7 @@ async fn links_planted_at_the_names_of_images_lead_nowhere() {
     let found = std::fs::symlink_metadata(store.join("docker:17.03.torcx.tgz")).unwrap();
     assert!(found.is_file(), "the link is still there");
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
-    // And at the hidden names beside them.
+    // The same for the hidden temporary names beside them.
     for entry in std::fs::read_dir(&store).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }

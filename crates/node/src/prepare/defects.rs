@@ -1,5 +1,7 @@
-//! What the original got wrong, one test for each. The numbers are those of our notes on it; 1, 6 and 7 have further tests
-//! where their parts are, 9 is shown by a machine that boots.
+//! Regression tests for the defects of the original, one for each.
+//!
+//! The numbers are those of our notes on it. Defects 1, 6 and 7 have further tests beside the code in question; a
+//! booting machine demonstrates 9.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,15 +14,17 @@ use landfall_steps::events::EventStream;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use super::crash_tests::machine::{ENV, Machine, NEW, OLD, Scenario, image_bytes, image_path};
 use super::crash_tests::runtime;
-use super::crash_tests::world::{ENV, Machine, NEW, OLD, Scenario, image_bytes, image_path};
 use super::decision::Origin;
 use super::request::{Request, Trust};
 use super::run::{self, Other, Prepared};
-use super::world::{ApiPatience, HostWorld, World};
 use super::{DecideError, decide, gather, hook, next_os};
+use crate::environment::HostEnvironment;
+use crate::prepare::environment::{ApiRetry, PrepareEnvironment};
 
-/// An update is pending and update_engine says `0.0.0`: the original took that for a system too old to need anything.
+/// An update is pending and update_engine reports `0.0.0`: the original treated that as a system too old to need
+/// anything.
 #[test]
 fn defect_02_an_unknown_next_system_is_found_out_or_an_error() {
     let machine = Machine::new(Scenario::UpdateAndRuntime);
@@ -34,7 +38,7 @@ fn defect_02_an_unknown_next_system_is_found_out_or_an_error() {
     assert_eq!(decided.artefacts.len(), 2, "for both systems");
 }
 
-/// A torn image under its final name counted as installed and killed the next boot.
+/// A truncated image under its final name counted as installed and broke the next boot.
 #[test]
 fn defect_03_a_torn_image_is_not_taken_for_a_whole_one() {
     for torn in ["", "an image of", "an image of another length"] {
@@ -49,7 +53,7 @@ fn defect_03_a_torn_image_is_not_taken_for_a_whole_one() {
     }
 }
 
-/// `kubelet.env` was written before the reboot; if that failed, the file blocked every further try.
+/// `kubelet.env` was written before the reboot; if the reboot failed, the file blocked every further attempt.
 #[test]
 fn defect_04_no_kubelet_env_before_the_reboot_came_about() {
     let machine = Arc::new(Machine::new(Scenario::UpdateAndRuntime));
@@ -61,7 +65,7 @@ fn defect_04_no_kubelet_env_before_the_reboot_came_about() {
             &EventStream::default(),
             &CancellationToken::new(),
         ));
-        // The reboot does not come, and the next process of the same boot still asks for it.
+        // The reboot does not happen, and the next process of the same boot still requests it.
         assert!(
             matches!(prepared, Ok(Prepared::Run(Outcome::RebootNeeded { .. }))),
             "no reboot was asked for: {prepared:?}"
@@ -74,7 +78,7 @@ fn defect_04_no_kubelet_env_before_the_reboot_came_about() {
     assert!(machine.text(ENV).is_some());
 }
 
-/// An API server for one test: answers each connection with the next of these, the last one for ever.
+/// An API server for one test: answers each connection with the next item, and repeats the last one without limit.
 struct Api {
     folder: TempDir,
     asked: Arc<AtomicUsize>,
@@ -86,7 +90,7 @@ impl Api {
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
-        // Ends with the test's process.
+        // The thread ends with the process of the test.
         std::thread::spawn(move || {
             let held: Mutex<Vec<TcpStream>> = Mutex::default();
             for stream in listener.incoming() {
@@ -96,7 +100,7 @@ impl Api {
                 let number = count.fetch_add(1, Ordering::SeqCst);
                 let answer = &answers[number.min(answers.len() - 1)];
                 if answer.is_empty() {
-                    // Says nothing and stays.
+                    // Stays connected without an answer.
                     held.lock().unwrap().push(stream);
                 } else {
                     let _ = stream.write_all(answer.as_bytes());
@@ -112,8 +116,8 @@ impl Api {
         Self { folder, asked }
     }
 
-    fn world(&self, tries: u32, pause: Duration) -> HostWorld {
-        HostWorld::new(self.folder.path(), None).unwrap().patience(ApiPatience { tries, pause })
+    fn environment(&self, tries: u32, pause: Duration) -> HostEnvironment {
+        HostEnvironment::new(self.folder.path(), None).unwrap().api_retry(ApiRetry { tries, pause })
     }
 }
 
@@ -126,39 +130,40 @@ fn answer(status: u16, body: &str) -> String {
 
 const VERSION: &str = r#"{"major":"1","minor":"9","gitVersion":"v1.9.3+coreos.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#;
 
-/// Only transport errors were tried again: a 503 of a load balancer, or half an answer, was the API server's last word.
+/// Only transport errors were retried: a 503 of a load balancer, or a truncated answer, was final.
 #[tokio::test(flavor = "multi_thread")]
 async fn defect_05_a_server_in_trouble_or_half_an_answer_is_asked_again() {
     let kubeconfig = std::path::Path::new("/kubeconfig");
     let half = answer(200, VERSION).split_at(170).0.to_owned();
     for broken in [answer(500, ""), answer(503, "busy"), answer(200, "{\"major\":"), half] {
         let api = Api::start(vec![broken.clone(), broken.clone(), answer(200, VERSION)]);
-        let servers = api.world(3, Duration::from_millis(10)).api_servers(kubeconfig).await;
+        let servers = api.environment(3, Duration::from_millis(10)).api_servers(kubeconfig).await;
         let servers = servers.unwrap_or_else(|error| panic!("{error} after {broken:?}"));
         assert_eq!(servers[0].version.as_ref().unwrap().as_str(), "v1.9.3+coreos.0", "{broken:?}");
-        // And no further than it was told to.
+        // The number of retries is limited as configured.
         let api = Api::start(vec![broken]);
-        assert!(api.world(2, Duration::from_millis(10)).api_servers(kubeconfig).await.is_err());
+        assert!(api.environment(2, Duration::from_millis(10)).api_servers(kubeconfig).await.is_err());
         assert!(api.asked.load(Ordering::SeqCst) >= 2);
     }
 }
 
-/// It slept after the last try, too, and a server that said nothing was waited for without end.
+/// It also slept after the last attempt, and waited without limit for a server that did not answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn defect_05_there_is_no_pause_behind_the_last_try_and_no_wait_without_an_end() {
     let kubeconfig = std::path::Path::new("/kubeconfig");
     let api = Api::start(vec![answer(500, "")]);
-    let asking = api.world(1, Duration::from_mins(59));
+    let asking = api.environment(1, Duration::from_mins(59));
     let asked = tokio::time::timeout(Duration::from_mins(2), asking.api_servers(kubeconfig)).await;
     assert!(asked.expect("it slept after the last try").is_err());
     let silent = Api::start(vec![String::new()]);
-    let asking = silent.world(1, Duration::from_mins(59));
+    let asking = silent.environment(1, Duration::from_mins(59));
     let asked = tokio::time::timeout(Duration::from_mins(2), asking.api_servers(kubeconfig)).await;
     let error = asked.expect("it waits for ever").unwrap_err();
     assert!(error.reason.contains("no answer within"), "{error}");
 }
 
-/// The error of writing the unit that clears docker's data was made and dropped: the reboot came, and docker did not.
+/// The error of writing the unit that clears the data of docker was dropped: the machine rebooted, and docker did not
+/// start.
 #[tokio::test(flavor = "multi_thread")]
 async fn defect_08_a_cleanup_unit_that_cannot_be_written_stops_the_reboot() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,9 +181,9 @@ async fn defect_08_a_cleanup_unit_that_cannot_be_written_stops_the_reboot() {
     bucket.file("/i", b"image".to_vec());
     put("ca.crt", bucket.authority().as_bytes());
     put("usr/lib/os-release", b"ID=coreos\nVERSION_ID=2000.0.0\nCOREOS_BOARD=amd64-usr\n");
-    // Where the folder of units would be.
+    // A file in place of the directory for units.
     put("run/systemd", b"not a folder");
-    let world = Arc::new(HostWorld::new(folder.path(), Some(&folder.path().join("ca.crt"))).unwrap());
+    let env = Arc::new(HostEnvironment::new(folder.path(), Some(&folder.path().join("ca.crt"))).unwrap());
     let request = Request {
         force_kube_version: Some("v1.9.3".to_owned()),
         manifest_urls: vec![bucket.url("/m.json")],
@@ -187,18 +192,19 @@ async fn defect_08_a_cleanup_unit_that_cannot_be_written_stops_the_reboot() {
         ..Request::default()
     };
     let cancel = CancellationToken::new();
-    let prepared = run::prepare(&world, &request, Other::Respect, &EventStream::default(), &cancel).await;
+    let prepared = run::prepare(&env, &request, Other::Respect, &EventStream::default(), &cancel).await;
     let Ok(Prepared::Failed { step, reason, why, .. }) = prepared else { panic!("{prepared:?}") };
     assert_eq!((step.as_str(), why), ("reboot", super::why::Why::Machine));
     assert!(reason.contains("run/systemd"), "{reason}");
     assert!(!folder.path().join("etc/kubernetes/kubelet.env").exists());
-    // Mended, it goes on.
+    // The run continues after the problem is fixed.
     std::fs::remove_file(folder.path().join("run/systemd")).unwrap();
-    let prepared = run::prepare(&world, &request, Other::Respect, &EventStream::default(), &cancel).await;
+    let prepared = run::prepare(&env, &request, Other::Respect, &EventStream::default(), &cancel).await;
     assert!(matches!(prepared, Ok(Prepared::Run(Outcome::RebootNeeded { .. }))), "{prepared:?}");
 }
 
-/// Only the operator's hook laid down what a staged system needs: a reboot by hand or by a power cut booted without docker.
+/// Only the hook of the operator installed the runtime for a staged system: a manual reboot or a power failure booted
+/// without docker.
 #[test]
 fn defect_10_a_staged_update_has_its_runtime_before_anybody_announces_a_reboot() {
     let machine = Machine::new(Scenario::EverythingRuns);
@@ -208,7 +214,7 @@ fn defect_10_a_staged_update_has_its_runtime_before_anybody_announces_a_reboot()
     runtime().block_on(async {
         let every = Duration::from_secs(20);
         let look_on = async {
-            // Time jumps from look to look: some pass before the update, some after.
+            // Time advances from poll to poll: some happen before the update, some after.
             tokio::time::sleep(every * 3).await;
             assert_eq!(machine.disk_has(&image_path(NEW)), None, "nothing was pending yet");
             machine.stage_update(false);
@@ -218,12 +224,12 @@ fn defect_10_a_staged_update_has_its_runtime_before_anybody_announces_a_reboot()
         tokio::join!(hook::keep_staged(&machine, &request, every, &cancel), look_on);
     });
     assert_eq!(machine.disk_has(&image_path(NEW)).as_deref(), Some(&image_bytes()[..]));
-    // The power cut that no operator announced: the boot looks for its image, and would panic without it.
+    // A power failure without an announcement: the boot expects its image, and would panic without it.
     machine.boot();
     assert!(machine.text("/usr/lib/os-release").unwrap().contains(NEW));
 }
 
-/// Behind a load balancer the newest server may answer first; the rule is about the oldest.
+/// Behind a load balancer the newest server may answer first, but the skew policy limits the oldest.
 #[test]
 fn defect_11_the_oldest_api_server_decides() {
     for servers in [["v1.9.3", "v1.8.15"], ["v1.8.15", "v1.9.3"]] {
@@ -231,7 +237,7 @@ fn defect_11_the_oldest_api_server_decides() {
         machine.servers_say(&servers);
         let decision = runtime().block_on(decide(&machine, &machine.request())).unwrap();
         assert_eq!(decision.kubelet.as_str(), "v1.8.15", "{servers:?}");
-        // What fits only the newer one is refused, and the refusal says what it rests on.
+        // A version that fits only the newer server is refused, and the error names its inputs.
         let request = Request { force_kube_version: Some("v1.9.0".to_owned()), ..machine.request() };
         let refused = runtime().block_on(decide(&machine, &request));
         let Err(DecideError::Plan { inputs, .. }) = refused else { panic!("{refused:?}") };

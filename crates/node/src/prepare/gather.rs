@@ -1,4 +1,4 @@
-//! From the surroundings to facts: each value from its best origin, and the reason whenever that is not the first.
+//! Collects the facts: each value from its best origin, with the reason whenever that is not the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,20 +23,21 @@ use super::update_engine::{Pending, UpdateError};
 use super::verify::openpgp::{self, OpenPgp};
 use super::verify::{ManifestVerifier as _, Policy, VerifyError};
 use super::version::{InvalidVersion, KubeVersion, OsVersion};
-use super::world::{NoAnswer, World, read};
 use super::{kubelet_env, skew};
+use crate::environment::{ClusterUnavailable, read_text as read};
+use crate::prepare::environment::PrepareEnvironment;
 
 const CONFIG_MAP: &str = "tectonic-torcx-runtime-mappings";
 const CONFIG_MAP_KEY: &str = "runtime-mappings.yaml";
 /// The first Flatcar without torcx.
 const FIRST_WITHOUT_TORCX: &str = "3794.0.0";
-/// Where an image of the right name may lie already.
+/// Directories that may already contain an image of the right name.
 const OTHER_STORES: [&str; 3] =
     ["/usr/share/torcx/store", "/usr/share/oem/torcx/store", "/var/lib/torcx/store"];
-/// The bakery's lists are larger than torcx manifests.
+/// The checksum lists of the bakery are larger than torcx manifests.
 const MAX_SUMS_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Why the facts could not be had.
+/// The reason why the facts could not be collected.
 #[derive(Debug, thiserror::Error)]
 pub enum GatherError {
     #[error("cannot read `{path}`")]
@@ -78,25 +79,25 @@ pub enum GatherError {
     Merged { reason: String },
 }
 
-/// Everything the planner needs.
-pub async fn gather<W: World>(world: &W, request: &Request) -> Result<Facts, GatherError> {
-    let current_os = current_os(world)?;
-    let (cluster_version, api_servers) = cluster_version(world, request).await?;
-    let next_os = next_os(world, request, &current_os.value).await?;
-    let installer_env = text(world, Path::new(kubelet_env::INSTALLER_PATH), kubelet_env::MAX_BYTES)?;
+/// Collects everything the planner needs.
+pub async fn gather<W: PrepareEnvironment>(env: &W, request: &Request) -> Result<Facts, GatherError> {
+    let current_os = current_os(env)?;
+    let (cluster_version, api_servers) = cluster_version(env, request).await?;
+    let next_os = next_os(env, request, &current_os.value).await?;
+    let installer_env = text(env, Path::new(kubelet_env::INSTALLER_PATH), kubelet_env::MAX_BYTES)?;
     let backend = request.backend.unwrap_or_else(|| backend_of(&current_os.value));
     let runtime = match backend {
         _ if request.skip_setup => RuntimeFacts::None,
         Backend::None => RuntimeFacts::None,
         Backend::Torcx => {
-            torcx(world, request, &cluster_version.value, &current_os.value, next_os.value.as_ref()).await?
+            torcx(env, request, &cluster_version.value, &current_os.value, next_os.value.as_ref()).await?
         }
-        Backend::Sysext => sysext(world, request, &cluster_version.value).await?,
+        Backend::Sysext => sysext(env, request, &cluster_version.value).await?,
     };
     Ok(Facts { cluster_version, api_servers, current_os, next_os, installer_env, runtime })
 }
 
-/// What lays the runtime down on this operating system.
+/// Returns the mechanism that installs the runtime on this operating system.
 fn backend_of(system: &OsRelease) -> Backend {
     let without_torcx = FIRST_WITHOUT_TORCX.parse::<OsVersion>().is_ok_and(|first| system.version >= first);
     match system.id.as_str() {
@@ -106,22 +107,22 @@ fn backend_of(system: &OsRelease) -> Backend {
     }
 }
 
-pub(crate) fn current_os(world: &impl World) -> Result<Resolved<OsRelease>, GatherError> {
+pub(crate) fn current_os(env: &impl PrepareEnvironment) -> Result<Resolved<OsRelease>, GatherError> {
     let path = Path::new(os_release::PATH);
-    let found = text(world, path, os_release::MAX_BYTES)?;
+    let found = text(env, path, os_release::MAX_BYTES)?;
     let found = found.ok_or_else(|| GatherError::Missing { path: path.to_owned() })?;
     let release = OsRelease::parse(&found, Architecture::here()).map_err(GatherError::OsRelease)?;
     Ok(Resolved::from(Origin::File { path: path.to_owned() }, release))
 }
 
 async fn cluster_version(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     request: &Request,
 ) -> Result<(Resolved<KubeVersion>, Vec<ServerAnswer>), GatherError> {
     if request.local_only {
-        return Ok((local_version(world, request)?, Vec::new()));
+        return Ok((local_version(env, request)?, Vec::new()));
     }
-    let asked = world.api_servers(&request.kubeconfig).await;
+    let asked = env.api_servers(&request.kubeconfig).await;
     let servers = asked.clone().unwrap_or_default();
     if let Some(forced) = &request.force_kube_version {
         let version = forced.parse().map_err(GatherError::Forced)?;
@@ -129,7 +130,7 @@ async fn cluster_version(
     }
     let mut passed_over = Vec::new();
     let versions: Vec<KubeVersion> = servers.iter().filter_map(|server| server.version.clone()).collect();
-    // Behind a balancer the newest server may answer first; the oldest decides.
+    // Behind a load balancer the newest server may answer first; the oldest decides.
     if let Some(version) = skew::oldest(&versions) {
         return Ok((Resolved::from(Origin::ApiServer, version.clone()), servers));
     }
@@ -140,7 +141,7 @@ async fn cluster_version(
     passed_over.push(PassedOver { origin: Origin::ApiServer, reason });
     let path = PathBuf::from(kubelet_env::INSTALLER_PATH);
     let origin = Origin::File { path: path.clone() };
-    let reason = match text(world, &path, kubelet_env::MAX_BYTES)? {
+    let reason = match text(env, &path, kubelet_env::MAX_BYTES)? {
         None => "it does not exist".to_owned(),
         Some(found) => match kubelet_env::version(&found).map(|tag| KubeVersion::from_image_tag(&tag)) {
             Some(Ok(value)) => return Ok((Resolved { value, origin, passed_over }, servers)),
@@ -152,13 +153,18 @@ async fn cluster_version(
     Err(GatherError::NoClusterVersion { reasons: reasons(&passed_over) })
 }
 
-/// What the node itself runs: the answer when the cluster must not be asked, because this is about the next boot only.
-fn local_version(world: &impl World, request: &Request) -> Result<Resolved<KubeVersion>, GatherError> {
+/// Returns the version that the node itself runs.
+///
+/// It is used when the cluster must not be queried, because only the next boot matters.
+fn local_version(
+    env: &impl PrepareEnvironment,
+    request: &Request,
+) -> Result<Resolved<KubeVersion>, GatherError> {
     let path = request.kubelet_env.clone().unwrap_or_else(|| kubelet_env::PATH.into());
     let mut passed_over = Vec::new();
-    // A node that is not prepared yet will run what its installer says.
+    // A node that is not prepared yet will run the version of its installer.
     for path in [path, PathBuf::from(kubelet_env::INSTALLER_PATH)] {
-        let Some(found) = text(world, &path, kubelet_env::MAX_BYTES)? else {
+        let Some(found) = text(env, &path, kubelet_env::MAX_BYTES)? else {
             let reason = "it does not exist".to_owned();
             passed_over.push(PassedOver { origin: Origin::File { path }, reason });
             continue;
@@ -178,9 +184,14 @@ fn reasons(passed_over: &[PassedOver]) -> String {
     reasons.collect::<Vec<String>>().join("; ")
 }
 
-/// ConfigMap, else file, else the built-in table. What is there and cannot be read is an error, not a reason to go on:
-/// somebody wanted something else than what would come next.
-async fn mappings(world: &impl World, request: &Request) -> Result<Resolved<Mappings>, GatherError> {
+/// ConfigMap, else file, else the built-in table.
+///
+/// An unreadable source is an error rather than a fallback: the administrator wanted different values from those of
+/// the next source.
+async fn mappings(
+    env: &impl PrepareEnvironment,
+    request: &Request,
+) -> Result<Resolved<Mappings>, GatherError> {
     let parse = |text: &str, origin: &Origin| {
         Mappings::parse(text).map_err(|source| GatherError::Mappings { origin: origin.clone(), source })
     };
@@ -188,16 +199,16 @@ async fn mappings(world: &impl World, request: &Request) -> Result<Resolved<Mapp
     let origin = Origin::ConfigMap { name: format!("{namespace}/{CONFIG_MAP}") };
     let mut passed_over = Vec::new();
     let asked = if request.local_only {
-        Err(NoAnswer { reason: "only this node is asked".to_owned() })
+        Err(ClusterUnavailable { reason: "only this node is asked".to_owned() })
     } else {
-        world.config_map(&request.kubeconfig, namespace, CONFIG_MAP, CONFIG_MAP_KEY).await
+        env.config_map(&request.kubeconfig, namespace, CONFIG_MAP, CONFIG_MAP_KEY).await
     };
     match asked {
         Ok(text) => return Ok(Resolved::from(origin.clone(), parse(&text, &origin)?)),
         Err(error) => passed_over.push(PassedOver { origin, reason: error.reason }),
     }
     let origin = Origin::File { path: request.mappings_file.clone() };
-    if let Some(text) = text(world, &request.mappings_file, super::mappings::MAX_BYTES as u64)? {
+    if let Some(text) = text(env, &request.mappings_file, super::mappings::MAX_BYTES as u64)? {
         let value = parse(&text, &origin)?;
         return Ok(Resolved { value, origin, passed_over });
     }
@@ -209,13 +220,13 @@ async fn mappings(world: &impl World, request: &Request) -> Result<Resolved<Mapp
 }
 
 async fn next_os(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     request: &Request,
     current: &OsRelease,
 ) -> Result<Resolved<Option<OsVersion>>, GatherError> {
-    let pending = match world.update_status().await {
+    let pending = match env.update_status().await {
         Ok(status) => status.pending(),
-        // Only those two have an updater that must be there.
+        // Only these two systems require an updater.
         Err(error @ (UpdateError::Absent | UpdateError::Bus { .. }))
             if !request.upgrade_os || !matches!(current.id.as_str(), "coreos" | "flatcar") =>
         {
@@ -230,7 +241,7 @@ async fn next_os(
         Pending::Version(version) => Ok(Resolved::from(Origin::UpdateEngine, Some(version))),
         Pending::Unknown => {
             let path = PathBuf::from(next_os::FULL_RESPONSE);
-            let found = text(world, &path, next_os::MAX_BYTES)?;
+            let found = text(env, &path, next_os::MAX_BYTES)?;
             let version = found.as_deref().and_then(next_os::version_in_response);
             let version = version.ok_or(GatherError::PendingUnknown)?;
             let reason = "it has forgotten the version since it restarted".to_owned();
@@ -244,7 +255,7 @@ async fn next_os(
 }
 
 async fn torcx(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     request: &Request,
     cluster: &KubeVersion,
     current: &OsRelease,
@@ -254,11 +265,11 @@ async fn torcx(
     if choice::is_too_old(primary) {
         return Ok(RuntimeFacts::TooOld);
     }
-    let mappings = mappings(world, request).await?;
-    let verifier = verifier(world, request)?;
+    let mappings = mappings(env, request).await?;
+    let verifier = verifier(env, request)?;
     let mut manifests = Vec::new();
     for system in std::iter::once(primary).chain(next.map(|_| &current.version)) {
-        manifests.push(manifest(world, request, verifier.as_ref(), &current.board, system).await?);
+        manifests.push(manifest(env, request, verifier.as_ref(), &current.board, system).await?);
     }
     let preferences = mappings.value.preferences(cluster, DOCKER).unwrap_or_default();
     let mut stored = BTreeSet::new();
@@ -269,28 +280,28 @@ async fn torcx(
             let own = planner::store_path(&fact.system, DOCKER, version);
             let others = OTHER_STORES.iter().map(|dir| Path::new(dir).join(&name));
             for path in std::iter::once(own).chain(others) {
-                let is_it = world.is_file(&path, &entry.digest).await;
+                let is_it = env.is_file(&path, &entry.digest).await;
                 if is_it.map_err(|source| GatherError::Read { path: path.clone(), source })? {
                     stored.insert(Stored { system: fact.system.clone(), version: version.clone(), path });
                 }
             }
         }
     }
-    let selector = text(world, Path::new(profile::SELECTOR), profile::MAX_BYTES)?;
+    let selector = text(env, Path::new(profile::SELECTOR), profile::MAX_BYTES)?;
     let name = planner::profile_name(request, selector.as_deref()).map_err(GatherError::Profile)?;
     let mut profile = None;
     for dir in profile::PROFILE_DIRS {
         if profile.is_none() {
-            profile = text(world, &Path::new(dir).join(format!("{name}.json")), profile::MAX_BYTES)?;
+            profile = text(env, &Path::new(dir).join(format!("{name}.json")), profile::MAX_BYTES)?;
         }
     }
-    let running = text(world, Path::new(profile::RUNNING), profile::MAX_BYTES)?;
+    let running = text(env, Path::new(profile::RUNNING), profile::MAX_BYTES)?;
     let facts = TorcxFacts { mappings, manifests, stored, selector, profile, running };
     Ok(RuntimeFacts::Torcx(Box::new(facts)))
 }
 
 async fn manifest(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     request: &Request,
     verifier: Option<&OpenPgp>,
     board: &str,
@@ -301,28 +312,28 @@ async fn manifest(
         request.manifest_urls.iter().map(|url| template::fill(url, &values)).collect();
     let urls = urls.map_err(GatherError::Template)?;
     let what = format!("the manifest for {system}");
-    let list = signed(world, verifier, &urls, ".asc", manifest::MAX_BYTES, &what).await?;
+    let list = signed(env, verifier, &urls, ".asc", manifest::MAX_BYTES, &what).await?;
     let manifest = Manifest::parse(&list.bytes)
         .map_err(|error| GatherError::Manifest { system: system.clone(), source: Box::new(error) })?;
     let unbound = if request.trust.require_fresh { Unbound::Refused } else { Unbound::Taken };
     manifest
-        .check_binding(board, system, world.now(), unbound)
+        .check_binding(board, system, now(env), unbound)
         .map_err(|source| GatherError::NotForThis { system: system.clone(), source })?;
     Ok(ManifestFact { system: system.clone(), manifest, index: list.index(Some(system.clone())) })
 }
 
 async fn sysext(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     request: &Request,
     cluster: &KubeVersion,
 ) -> Result<RuntimeFacts, GatherError> {
     let architecture = Architecture::here().ok_or(GatherError::Architecture)?;
-    let mappings = mappings(world, request).await?;
-    let verifier = verifier(world, request)?;
-    let merging = if world.is_here() {
+    let mappings = mappings(env, request).await?;
+    let verifier = verifier(env, request)?;
+    let merging = if env.is_live_system() {
         Merging::Now
     } else {
-        let merged = world.merged().await.map_err(|reason| GatherError::Merged { reason })?;
+        let merged = env.merged().await.map_err(|reason| GatherError::Merged { reason })?;
         Merging::AtBoot { merged }
     };
     let mut facts = ExtensionFacts {
@@ -342,8 +353,8 @@ async fn sysext(
             folders.into_iter().map(|url| format!("{}/", url.trim_end_matches('/'))).collect();
         let urls: Vec<String> = folders.iter().map(|folder| format!("{folder}SHA256SUMS")).collect();
         let what = format!("the list of images of `{name}`");
-        let list = signed(world, verifier.as_ref(), &urls, ".gpg", MAX_SUMS_BYTES, &what).await?;
-        // Who has the list has the images; the others may be behind.
+        let list = signed(env, verifier.as_ref(), &urls, ".gpg", MAX_SUMS_BYTES, &what).await?;
+        // The location that served the list also has the images; others may be outdated.
         folders.sort_by_key(|folder| !list.source.url.starts_with(folder.as_str()));
         let sums = Sums::parse(&String::from_utf8_lossy(&list.bytes))
             .map_err(|source| GatherError::Sums { name: name.clone(), source })?;
@@ -351,33 +362,33 @@ async fn sysext(
             let file = format!("{name}-{version}-{}.raw", architecture.name());
             let (path, digest) = (sysext::image_path(&name, &file), sums.find(&file));
             let Some(digest) = digest else { continue };
-            let is_it = world.is_file(&path, digest).await;
+            let is_it = env.is_file(&path, digest).await;
             if is_it.map_err(|source| GatherError::Read { path: path.clone(), source })? {
                 facts.stored.insert(path);
             }
         }
         let link = sysext::link_path(&name);
-        let to = world.link(&link).map_err(|source| GatherError::Read { path: link, source })?;
+        let to = env.link(&link).map_err(|source| GatherError::Read { path: link, source })?;
         facts.links.extend(to.map(|to| (name.clone(), to)));
         facts.indexes.push(ExtensionIndex { name, sums, index: list.index(None), folders });
     }
     Ok(RuntimeFacts::Sysext(Box::new(facts)))
 }
 
-fn verifier(world: &impl World, request: &Request) -> Result<Option<OpenPgp>, GatherError> {
+fn verifier(env: &impl PrepareEnvironment, request: &Request) -> Result<Option<OpenPgp>, GatherError> {
     let trust = &request.trust;
     if !trust.verify {
         return Ok(None);
     }
     let path = &trust.keyring;
     let failed = |source| GatherError::Verify { what: format!("the keyring `{}`", path.display()), source };
-    let keyring = world.disk().read(&world.place(path), openpgp::MAX_KEYRING_BYTES);
+    let keyring = env.disk().read(&env.host_path(path), openpgp::MAX_KEYRING_BYTES);
     let keyring = keyring.map_err(|source| GatherError::Read { path: path.clone(), source })?;
-    let policy = Policy::new(trust, world.now()).map_err(failed)?;
+    let policy = Policy::new(trust, now(env)).map_err(failed)?;
     OpenPgp::new(&keyring, policy).map(Some).map_err(failed)
 }
 
-/// A list of images, where it came from, and who signed it.
+/// A list of images, its source, and its signers.
 struct Signed {
     bytes: Vec<u8>,
     source: Source,
@@ -394,26 +405,26 @@ impl Signed {
     }
 }
 
-/// A document and who signed it.
+/// Fetches a document and verifies its signatures.
 async fn signed(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     verifier: Option<&OpenPgp>,
     urls: &[String],
     suffix: &str,
     limit: u64,
     what: &str,
 ) -> Result<Signed, GatherError> {
-    let document = world.document(urls, limit).await;
+    let document = env.document(urls, limit).await;
     let (bytes, source) =
         document.map_err(|error| GatherError::Fetch { what: what.to_owned(), source: Box::new(error) })?;
     let Some(verifier) = verifier else {
         return Ok(Signed { bytes, source, signature: Signature::NotVerified });
     };
-    // First where the document came from: a mirror that is behind has another signature.
+    // The source of the document comes first: an outdated mirror has another signature.
     let others = urls.iter().filter(|url| **url != source.url);
     let urls = std::iter::once(&source.url).chain(others);
     let urls: Vec<String> = urls.map(|url| format!("{url}{suffix}")).collect();
-    let (signature, _) = world.document(&urls, openpgp::MAX_SIGNATURE_BYTES).await.map_err(|error| {
+    let (signature, _) = env.document(&urls, openpgp::MAX_SIGNATURE_BYTES).await.map_err(|error| {
         GatherError::Fetch { what: format!("the signature of {what}"), source: Box::new(error) }
     })?;
     let fingerprints = verifier
@@ -422,14 +433,19 @@ async fn signed(
     Ok(Signed { bytes, source, signature: Signature::Verified { fingerprints } })
 }
 
-fn text(world: &impl World, path: &Path, limit: u64) -> Result<Option<String>, GatherError> {
-    read(world, path, limit).map_err(|source| GatherError::Read { path: path.to_owned(), source })
+/// Returns seconds since 1970, the unit of signatures.
+fn now(env: &impl PrepareEnvironment) -> u64 {
+    u64::try_from(env.now().as_second()).unwrap_or(0)
+}
+
+fn text(env: &impl PrepareEnvironment, path: &Path, limit: u64) -> Result<Option<String>, GatherError> {
+    read(env, path, limit).map_err(|source| GatherError::Read { path: path.to_owned(), source })
 }
 
 // === impl GatherError ===
 
 impl GatherError {
-    /// Whether asking again may help.
+    /// Returns whether a retry may help.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Fetch { source, .. } if source.is_lasting() => Retry::Later,

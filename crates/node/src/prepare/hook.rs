@@ -1,5 +1,7 @@
-//! The hooks of a reboot operator: before a reboot the runtime for the next operating system is laid down, after it the
-//! machine is looked at. What fails leaves the operator's annotation unset, and the fleet stops there.
+//! Hooks of a reboot operator.
+//!
+//! Before a reboot they install the runtime for the next operating system; after it they check the machine. After a
+//! failure the operator's annotation stays unset, which stops the rollout to the fleet.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,19 +15,21 @@ use super::decision::{Backend, Decision};
 use super::operator::{Moment, REBOOT_REQUIRED};
 use super::planner::STORE;
 use super::request::Request;
-use super::run::{self, RunError};
+use super::run;
 use super::status::cluster;
-use super::steps::REBOOT;
 use super::steps::images::{bring, missing};
 use super::steps::reboot::inactive;
 use super::steps::select::{is_written, left_out, write};
+use super::steps::{REBOOT, RUN};
 use super::update_engine::Pending;
 use super::version::OsVersion;
 use super::why::{NotBrought, Why};
-use super::world::{World, read};
 use super::{DecideError, decide};
+use crate::environment::read_text as read;
+use crate::prepare::environment::PrepareEnvironment;
+use crate::run::{RunError, open_record};
 
-/// A mark's content does not matter.
+/// The content of a marker file does not matter.
 const MAX_MARK_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +61,7 @@ pub enum HookError {
 // === impl HookError ===
 
 impl HookError {
-    /// The kind of trouble, where there is a word for it.
+    /// Returns the kind of failure, where one is defined.
     pub fn why(&self) -> Option<Why> {
         match self {
             Self::Decide(error) => Some(error.into()),
@@ -69,46 +73,46 @@ impl HookError {
     }
 }
 
-/// Lays down what the next boot needs, from what this node knows by itself. May be run any number of times.
-pub async fn before_reboot<W: World>(world: &W, request: &Request) -> Result<Decision, HookError> {
+/// Installs the runtime for the next boot, based on local information only. It may run any number of times.
+pub async fn before_reboot<W: PrepareEnvironment>(env: &W, request: &Request) -> Result<Decision, HookError> {
     let request = Request { local_only: true, ..request.clone() };
-    let decision = decide(world, &request).await.map_err(HookError::Decide)?;
-    for artefact in missing(world, &decision).await.map_err(HookError::Stage)? {
-        bring(world, &artefact, &|_, _| {}).await.map_err(HookError::Bring)?;
+    let decision = decide(env, &request).await.map_err(HookError::Decide)?;
+    for artefact in missing(env, &decision).await.map_err(HookError::Stage)? {
+        bring(env, &artefact, &|_, _| {}).await.map_err(HookError::Bring)?;
     }
     for file in &decision.files {
-        if !is_written(world, file).map_err(HookError::Stage)? {
-            write(world, file).map_err(HookError::Stage)?;
+        if !is_written(env, file).map_err(HookError::Stage)? {
+            write(env, file).map_err(HookError::Stage)?;
         }
     }
-    // Only when something newer is to come: until then, older systems are what a machine falls back to.
+    // Only when a newer system is pending: until then, the machine may fall back to older systems.
     if decision.backend == Backend::Torcx && decision.inputs.next_os.value.is_some() {
-        clear(world, &decision.inputs.current_os.value.version)?;
+        clear(env, &decision.inputs.current_os.value.version)?;
     }
     Ok(decision)
 }
 
-/// Looks whether this boot has what was selected for it.
-pub async fn after_reboot<W: World>(world: &W, request: &Request) -> Result<Decision, HookError> {
+/// Checks that this boot has the runtime that was selected for it.
+pub async fn after_reboot<W: PrepareEnvironment>(env: &W, request: &Request) -> Result<Decision, HookError> {
     let request = Request { local_only: true, ..request.clone() };
-    let decision = decide(world, &request).await.map_err(HookError::Decide)?;
+    let decision = decide(env, &request).await.map_err(HookError::Decide)?;
     let wrong = |reason: String| HookError::Wrong { reason };
     if let Some(reason) = decision.reboot.because.first() {
         return Err(wrong(reason.clone()));
     }
-    if let Some(reason) = inactive(world, &decision).map_err(HookError::Stage)? {
+    if let Some(reason) = inactive(env, &decision).map_err(HookError::Stage)? {
         return Err(wrong(reason));
     }
-    if let Some(artefact) = missing(world, &decision).await.map_err(HookError::Stage)?.first() {
+    if let Some(artefact) = missing(env, &decision).await.map_err(HookError::Stage)?.first() {
         return Err(wrong(format!("`{}` is missing or damaged", artefact.path.display())));
     }
     for file in &decision.files {
-        if !is_written(world, file).map_err(HookError::Stage)? {
+        if !is_written(env, file).map_err(HookError::Stage)? {
             return Err(wrong(format!("`{}` does not say what it should", file.path.display())));
         }
     }
     if decision.backend == Backend::Sysext {
-        let left_out = left_out(world, &decision).await.map_err(HookError::Stage)?;
+        let left_out = left_out(env, &decision).await.map_err(HookError::Stage)?;
         if !left_out.is_empty() {
             return Err(wrong(format!("it left out {}", left_out.join(", "))));
         }
@@ -116,35 +120,41 @@ pub async fn after_reboot<W: World>(world: &W, request: &Request) -> Result<Deci
     Ok(decision)
 }
 
-/// Whether a reboot is due here, by the file that distributions leave. If so, what the next boot needs is laid down
-/// first: who asks reboots when this says yes.
-pub async fn reboot_required<W: World>(world: &W, request: &Request) -> Result<Option<Decision>, HookError> {
-    match read(world, Path::new(REBOOT_REQUIRED), MAX_MARK_BYTES) {
+/// Returns a decision if a reboot is due, according to the file that distributions write.
+///
+/// The runtime for the next boot is installed first, because the caller reboots on a positive answer.
+pub async fn reboot_required<W: PrepareEnvironment>(
+    env: &W,
+    request: &Request,
+) -> Result<Option<Decision>, HookError> {
+    match read(env, Path::new(REBOOT_REQUIRED), MAX_MARK_BYTES) {
         Ok(None) => Ok(None),
-        Ok(Some(_)) => match waits_for_reboot(world)? {
-            // It laid down what the next boot needs, from what the cluster says; only the file the kubelet waits for is
-            // missing, and that comes after the reboot.
-            Some(decision) => staged(world, decision).await.map(Some),
-            None => before_reboot(world, request).await.map(Some),
+        Ok(Some(_)) => match waits_for_reboot(env)? {
+            // The run installed the runtime for the next boot, based on the version of the cluster. Only the file
+            // that the kubelet waits for is missing, and it is written after the reboot.
+            Some(decision) => staged(env, decision).await.map(Some),
+            None => before_reboot(env, request).await.map(Some),
         },
         Err(error) => Err(HookError::Mark(error)),
     }
 }
 
-/// The decision of a run that prepares this node and waits for its reboot.
-fn waits_for_reboot(world: &impl World) -> Result<Option<Decision>, HookError> {
-    let records = run::records(world).map_err(HookError::Ledger)?;
-    let Some(open) = records.iter().find(|record| record.ended().is_none()) else { return Ok(None) };
+/// Returns the decision of a run that prepares this node and waits for its reboot.
+fn waits_for_reboot(env: &impl PrepareEnvironment) -> Result<Option<Decision>, HookError> {
+    let open = match open_record(env, RUN) {
+        Err(RunError::NothingOpen) => return Ok(None),
+        open => open.map_err(HookError::Ledger)?,
+    };
     let waits = |step: &StepRecord| step.name == REBOOT && step.state == StepState::RebootNeeded;
-    match run::decision_of(open).filter(|_| open.steps().iter().any(waits)) {
+    match run::decision_of(&open).filter(|_| open.steps().iter().any(waits)) {
         Some(decision) => Ok(Some(decision)),
         None => Err(HookError::Unready),
     }
 }
 
-/// A decision whose images are where it wanted them.
-async fn staged(world: &impl World, decision: Decision) -> Result<Decision, HookError> {
-    match missing(world, &decision).await.map_err(HookError::Stage)?.first() {
+/// Returns the decision if all its images are complete at their planned paths.
+async fn staged(env: &impl PrepareEnvironment, decision: Decision) -> Result<Decision, HookError> {
+    match missing(env, &decision).await.map_err(HookError::Stage)?.first() {
         None => Ok(decision),
         Some(artefact) => {
             Err(HookError::Wrong { reason: format!("`{}` is missing or damaged", artefact.path.display()) })
@@ -152,19 +162,20 @@ async fn staged(world: &impl World, decision: Decision) -> Result<Decision, Hook
     }
 }
 
-/// Lays down what the next boot needs as soon as an update is pending, until it is asked to stop. A reboot that no operator
-/// announces, by hand or by a power cut, then finds its runtime, too.
-pub async fn keep_staged<W: World>(
-    world: &W,
+/// Installs the runtime for the next boot as soon as an update is pending, until canceled.
+///
+/// An unannounced reboot, by hand or after a power failure, then finds its runtime as well.
+pub async fn keep_staged<W: PrepareEnvironment>(
+    env: &W,
     request: &Request,
     every: Duration,
     cancel: &CancellationToken,
 ) {
     let mut staged = Pending::Nothing;
     loop {
-        match world.update_status().await.map(|status| status.pending()) {
+        match env.update_status().await.map(|status| status.pending()) {
             Ok(pending) if pending != staged && pending != Pending::Nothing => {
-                match before_reboot(world, request).await {
+                match before_reboot(env, request).await {
                     Ok(decision) => {
                         let next = decision.inputs.next_os.value.as_ref().map(ToString::to_string);
                         tracing::info!(next, "What the next boot needs is laid down.");
@@ -187,22 +198,22 @@ pub async fn keep_staged<W: World>(
     }
 }
 
-/// Whether an operator asks for the hook of this moment.
+/// Returns whether the operator requests the hook of this phase.
 pub async fn is_asked_for(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     kubeconfig: &Path,
     node: &str,
     moment: Moment,
 ) -> Result<bool, HookError> {
     let failed = |source| HookError::Notes { node: node.to_owned(), source: Box::new(source) };
-    let notes = cluster(world, kubeconfig).await.map_err(failed)?.node_notes(node).await.map_err(failed)?;
+    let notes = cluster(env, kubeconfig).await.map_err(failed)?.node_notes(node).await.map_err(failed)?;
     let notes = notes.ok_or_else(|| HookError::NoNode { node: node.to_owned() })?;
     Ok(moment.is_asked_for(&notes.labels))
 }
 
-/// Tells the operator that the hook is done.
+/// Reports to the operator that the hook succeeded.
 pub async fn annotate(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     kubeconfig: &Path,
     node: &str,
     key: &str,
@@ -212,7 +223,7 @@ pub async fn annotate(
     let mut tried = 1;
     loop {
         let annotated =
-            async { cluster(world, kubeconfig).await?.annotate_node(node, key, Some("true")).await };
+            async { cluster(env, kubeconfig).await?.annotate_node(node, key, Some("true")).await };
         match annotated.await {
             Ok(()) => return Ok(()),
             Err(source) if tried >= tries || source.is_denied() => {
@@ -228,7 +239,7 @@ pub async fn annotate(
     }
 }
 
-/// The stores of versions before this one; everything that is not named after a version stays.
+/// Returns the stores of older versions; names other than versions are kept.
 pub fn outdated<'a>(names: impl Iterator<Item = &'a str>, keep_from: &OsVersion) -> Vec<&'a str> {
     let is_version = |name: &str| {
         let parts: Vec<&str> = name.split('.').collect();
@@ -242,18 +253,17 @@ pub fn outdated<'a>(names: impl Iterator<Item = &'a str>, keep_from: &OsVersion)
         .collect()
 }
 
-fn clear(world: &impl World, current: &OsVersion) -> Result<(), HookError> {
-    let disk = world.disk();
-    let Ok(names) = disk.names(&world.place(Path::new(STORE))) else { return Ok(()) };
+fn clear(env: &impl PrepareEnvironment, current: &OsVersion) -> Result<(), HookError> {
+    let disk = env.disk();
+    let Ok(names) = disk.names(&env.host_path(Path::new(STORE))) else { return Ok(()) };
     let names: Vec<&str> = names.iter().filter_map(|name| name.to_str()).collect();
     for name in outdated(names.into_iter(), current) {
         let path: PathBuf = Path::new(STORE).join(name);
-        // Not a folder: not a store, and not ours.
-        if disk.names(&world.place(&path)).is_err() {
+        // Not a directory, so not a store that this code created.
+        if disk.names(&env.host_path(&path)).is_err() {
             continue;
         }
-        world
-            .remove_folder(&path)
+        env.remove_all(&path)
             .map_err(|error| HookError::Clear { reason: format!("`{}`: {error}", path.display()) })?;
     }
     Ok(())

@@ -10,6 +10,7 @@
 pub mod choice;
 pub mod decision;
 pub mod digest;
+pub mod environment;
 pub mod gather;
 pub mod hook;
 pub mod kubelet_env;
@@ -27,13 +28,11 @@ pub mod skew;
 pub mod status;
 pub mod steps;
 pub mod sysext;
-pub mod systemd;
 pub mod template;
 pub mod update_engine;
 pub mod verify;
 pub mod version;
 pub mod why;
-pub mod world;
 
 #[cfg(test)]
 mod bucket_tests;
@@ -43,10 +42,10 @@ mod crash_tests;
 mod defects;
 
 use decision::{Decision, Inputs};
+use environment::PrepareEnvironment;
 use request::Request;
-use world::World;
 
-/// Why there is no decision.
+/// The reason why there is no decision.
 #[derive(Debug, thiserror::Error)]
 pub enum DecideError {
     #[error("cannot find out what this node needs")]
@@ -54,15 +53,15 @@ pub enum DecideError {
     #[error("cannot decide what this node gets")]
     Plan {
         source: planner::PlanError,
-        /// What was known.
+        /// The inputs that were known.
         inputs: Box<Inputs>,
     },
 }
 
-/// Looks around and decides; changes nothing.
-pub async fn decide<W: World>(world: &W, request: &Request) -> Result<Decision, DecideError> {
-    let facts = gather::gather(world, request).await.map_err(DecideError::Gather)?;
-    // A refusal without what it rests on could not be understood.
+/// Collects facts and decides; changes nothing.
+pub async fn decide<W: PrepareEnvironment>(env: &W, request: &Request) -> Result<Decision, DecideError> {
+    let facts = gather::gather(env, request).await.map_err(DecideError::Gather)?;
+    // The error needs the inputs to be understandable.
     let inputs = facts.inputs();
     planner::plan(request, facts).map_err(|source| DecideError::Plan { source, inputs: Box::new(inputs) })
 }

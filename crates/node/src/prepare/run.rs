@@ -1,15 +1,11 @@
-//! One process's part in preparing a node: finds the ledger, runs the steps, says what came of it.
+//! The part of preparing a node that one process runs.
 
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use landfall_model::step::Outcome;
 
+use landfall_steps::RunRecord;
 use landfall_steps::events::EventStream;
-use landfall_steps::{
-    BootIdError, Ledger, LedgerError, PlanError, RunRecord, ValueError, read_all, run as run_steps,
-};
 use tokio_util::sync::CancellationToken;
 
 use super::decision::Decision;
@@ -17,21 +13,22 @@ use super::request::Request;
 use super::status;
 use super::steps::{self, DECISION, REQUEST, RUN};
 use super::why::{TroubleBox, Why};
-use super::world::{World, make_dir};
+use crate::environment::read;
+use crate::prepare::environment::PrepareEnvironment;
+use crate::run::{RunError, abandon, execute, is_open, open_ledger, open_record, records};
 
-pub const STATE: &str = "/var/lib/landfall";
-/// What happened, line by line, for those who only collect files.
+/// Event log, one event per line, for tools that only collect files.
 pub const EVENTS: &str = "/var/lib/landfall/node-prepare.events.jsonl";
-/// A node is prepared a few times in its life.
+/// A node is prepared only a few times before it is reinstalled.
 const MAX_RUNS: u32 = 1000;
 
-/// What came of it.
+/// Outcome of preparing a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prepared {
-    /// `kubelet.env` was there before we came, and no run of ours is open.
+    /// `kubelet.env` existed before the first run, and no run is open.
     Before,
     Run(Outcome),
-    /// A step failed, and this kind of trouble is why. The next process tries again.
+    /// A step failed for this kind of reason. The next process tries again.
     Failed {
         step: String,
         reason: String,
@@ -40,81 +37,56 @@ pub enum Prepared {
     },
 }
 
-/// Whether a run has come to a decision.
+/// Whether a run has reached a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decided {
-    /// Nothing is laid down: what is asked for may still change.
+    /// Nothing has been written; the request may still change.
     NotYet,
-    /// The decision holds until it is carried out or given up.
+    /// The decision holds until it is applied or abandoned.
     Yes,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    #[error("cannot tell which boot this is")]
-    Boot(#[source] BootIdError),
-    #[error("cannot make the folder for the ledger")]
-    State(#[source] landfall_steps::durable::Error),
-    #[error("cannot look for `{path}`")]
-    Look { path: PathBuf, source: io::Error },
-    #[error("the steps do not fit together")]
-    Plan(#[source] PlanError),
-    #[error("cannot use the ledger")]
-    Ledger(#[source] LedgerError),
-    #[error("this node was prepared {MAX_RUNS} times: remove `{STATE}/{RUN}`")]
-    TooMany,
-    #[error("cannot read what the open run was asked for")]
-    Request(#[source] ValueError),
-    #[error("there is no run to go on with")]
-    NothingOpen,
-}
-
-/// What to do with an unfinished run that was asked for otherwise.
+/// Handling of an unfinished run with a different request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Other {
-    /// Leave it to a person.
+    /// Leave the run to an administrator.
     Respect,
-    /// Give it up.
+    /// Abandon the run.
     Abandon,
 }
 
-/// Prepares the node as asked, or goes on with it.
-pub async fn prepare<W: World>(
-    world: &Arc<W>,
+/// Prepares the node as requested, or continues an unfinished run.
+pub async fn prepare<W: PrepareEnvironment>(
+    env: &Arc<W>,
     request: &Request,
     other: Other,
     events: &EventStream,
     cancel: &CancellationToken,
 ) -> Result<Prepared, RunError> {
-    let mut records = self::records(&**world)?;
-    let is_written = is_written(&**world, request)?;
-    let open = records.iter().find(|record| record.ended().is_none());
-    if is_written && open.is_none() {
+    let mut records = records(&**env, RUN)?;
+    let open = records.iter().find(|record| is_open(record));
+    if open.is_none() && is_written(&**env, request)? {
         return Ok(Prepared::Before);
     }
-    let boot = world.boot().map_err(RunError::Boot)?;
-    let state = world.place(Path::new(STATE));
-    let given_up = open.and_then(|open| Some((open.attempt().to_owned(), give_up(open, request, other)?)));
-    if let Some((attempt, reason)) = given_up {
-        Ledger::abandon(&world.disk(), &state, RUN, &attempt, reason, &boot).map_err(RunError::Ledger)?;
-        records = self::records(&**world)?;
+    if let Some((open, reason)) = open.and_then(|open| Some((open, give_up(open, request, other)?))) {
+        abandon(&**env, open, reason)?;
+        records = self::records(&**env, RUN)?;
     }
     for number in 0..MAX_RUNS {
         let trouble = TroubleBox::default();
-        let plan = steps::plan(world, request, number, &trouble).map_err(RunError::Plan)?;
+        let plan = steps::plan(env, request, number, &trouble).map_err(RunError::Plan)?;
         let earlier = records.iter().find(|record| record.attempt() == plan.attempt());
-        if earlier.is_some_and(|record| record.ended().is_some()) {
+        if earlier.is_some_and(|record| !is_open(record)) {
             continue;
         }
-        make_dir(&**world, Path::new("/var/lib"), steps::PUBLIC_DIR).map_err(RunError::State)?;
-        let mut ledger = Ledger::open(world.disk(), &state, &plan, boot).map_err(RunError::Ledger)?;
-        let outcome = run_steps(&plan, &mut ledger, events, cancel).await.map_err(RunError::Ledger)?;
+        let mut ledger = open_ledger(&**env, &plan)?;
+        let outcome = execute(&plan, &mut ledger, events, cancel).await?;
         let trouble = match &outcome {
             Outcome::Failed { step, .. } => Some(trouble.take(step)),
             _ => None,
         };
         let why = trouble.as_ref().map(|trouble| trouble.why);
-        status::leave(&**world, ledger.record(), &outcome, trouble);
+        status::leave(&**env, ledger.record(), &outcome, trouble);
         let decided = if decision_of(ledger.record()).is_some() { Decided::Yes } else { Decided::NotYet };
         return Ok(match (outcome, why) {
             (Outcome::Failed { step, reason, .. }, Some(why)) => {
@@ -123,11 +95,13 @@ pub async fn prepare<W: World>(
             (outcome, _) => Prepared::Run(outcome),
         });
     }
-    Err(RunError::TooMany)
+    Err(RunError::TooMany { run: RUN, attempts: MAX_RUNS })
 }
 
-/// Why an open run is given up, if it is. Also when the same is asked for again: what it was decided from may have been
-/// mended. A run that came to no decision has laid nothing down, and need not be asked about.
+/// Returns the reason for abandoning an open run, if there is one.
+///
+/// A run may be abandoned even for an identical request: the inputs of its decision may have been fixed since. A run
+/// without a decision has written nothing, so a different request abandons it without [`Other::Abandon`].
 fn give_up(open: &RunRecord, request: &Request, other: Other) -> Option<&'static str> {
     if other == Other::Abandon {
         return Some("somebody asked to start over");
@@ -136,30 +110,19 @@ fn give_up(open: &RunRecord, request: &Request, other: Other) -> Option<&'static
     (!same && decision_of(open).is_none()).then_some("it was asked for otherwise before anything was decided")
 }
 
-/// What the open run was asked for, to go on with it.
-pub fn open_request(world: &impl World) -> Result<Request, RunError> {
-    let records = records(world)?;
-    let open = records.iter().find(|record| record.ended().is_none()).ok_or(RunError::NothingOpen)?;
-    open.get(&REQUEST).map_err(RunError::Request)
+/// Returns the request of the open run, to resume it.
+pub fn open_request(env: &impl PrepareEnvironment) -> Result<Request, RunError> {
+    open_record(env, RUN)?.get(&REQUEST).map_err(RunError::Request)
 }
 
-/// Every run of this node that left a record.
-pub fn records(world: &impl World) -> Result<Vec<RunRecord>, RunError> {
-    read_all(&*world.disk(), &world.place(Path::new(STATE)), RUN).map_err(RunError::Ledger)
-}
-
-/// The decision of a run, once it has come to one.
+/// Returns the decision of a run, if it has reached one.
 pub fn decision_of(record: &RunRecord) -> Option<Decision> {
     record.get(&DECISION).ok()
 }
 
-fn is_written(world: &impl World, request: &Request) -> Result<bool, RunError> {
+fn is_written(env: &impl PrepareEnvironment, request: &Request) -> Result<bool, RunError> {
     let Some(path) = &request.kubelet_env else { return Ok(false) };
-    match world.disk().read(&world.place(path), u64::from(u32::MAX)) {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(false)
-        }
-        Err(source) => Err(RunError::Look { path: path.clone(), source }),
-    }
+    // A dangling link does not count as a file: the kubelet cannot read it.
+    let found = read(env, path, u64::from(u32::MAX));
+    found.map(|found| found.is_some()).map_err(|source| RunError::Read { path: path.clone(), source })
 }

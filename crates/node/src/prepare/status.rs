@@ -1,81 +1,83 @@
-//! How a node stands, as one document: the steps, the decision, and why there is none. `node status` prints it, the node
-//! carries it as an annotation, and a bundle holds it as a file.
+//! The status of a node as one document: the steps, the decision, and the reason why there is none.
+//!
+//! `node status` prints it, the node has it as an annotation, and a bundle contains it as a file.
 
 use std::path::Path;
 
 use landfall_cluster::{Cluster, Error};
+use landfall_durable::{self as durable, Access};
 use landfall_model::step::{Outcome, StepRecord, StepState};
 use landfall_steps::RunRecord;
-use landfall_steps::durable::{self, Access};
 use serde::{Deserialize, Serialize};
 
 use super::decision::{Action, Decision, Fetched, Inputs, Origin, PassedOver};
-use super::run::{self, RunError};
-use super::steps::FETCHED;
+use super::run;
+use super::steps::{FETCHED, RUN};
 use super::why::{Trouble, Why};
-use super::world::{World, read};
+use crate::environment::read_text as read;
+use crate::prepare::environment::PrepareEnvironment;
+use crate::run::{RunError, is_open, records};
 
-/// The document as the last process left it, for those who only collect files.
+/// Path of the document that the last process wrote, for tools that only collect files.
 pub const PATH: &str = "/var/lib/landfall/node-prepare.json";
-/// The document on the node itself.
+/// Name of the annotation that holds the document on the node.
 pub const ANNOTATION: &str = "landfall.dev/node-prepare";
 
 /// The version of the document.
 const FORMAT: u32 = 1;
-/// A document with two operating systems and ten extensions has 20 kilobytes.
+/// A document with two operating systems and ten extensions has 20 KB.
 const MAX_BYTES: u64 = 1024 * 1024;
-/// All annotations of an object together may have 256 KiB; others need room, too.
+/// All annotations of an object together may have 256 KiB, so this one leaves space for others.
 const MAX_ANNOTATION_BYTES: usize = 64 * 1024;
 
-/// The document.
+/// The status of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDocument {
     pub format: u32,
-    /// Nothing when nothing was ever done to this node.
+    /// The run; `None` when no run was ever started on this node.
     pub run: Option<String>,
     #[serde(default)]
     pub attempt: Option<String>,
-    /// How the run ended, once it has.
+    /// The outcome of the run, once it has ended.
     #[serde(default)]
     pub ended: Option<Outcome>,
-    /// How the last process that worked on it left it.
+    /// The outcome of the last process that worked on the run.
     #[serde(default)]
     pub outcome: Option<Outcome>,
-    /// The kind of trouble, when it failed.
+    /// The kind of failure, if it failed.
     #[serde(default)]
     pub why: Option<Why>,
     #[serde(default)]
     pub steps: Vec<StepRecord>,
     #[serde(default)]
     pub decision: Option<Decision>,
-    /// The images that were fetched, and the place each came from.
+    /// The fetched images, and the source of each.
     #[serde(default)]
     pub fetched: Vec<Fetched>,
-    /// What was known when it stopped, when there is no decision.
+    /// The inputs that were known when the run stopped without a decision.
     #[serde(default)]
     pub inputs: Option<Inputs>,
 }
 
-/// What became of an annotation.
+/// Result of writing the annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
     Written,
-    /// The cluster does not know the node yet.
+    /// The cluster does not have this node yet.
     NoSuchNode,
 }
 
-/// How the node stands.
-pub fn status(world: &impl World) -> Result<StatusDocument, RunError> {
-    let mut records = run::records(world)?;
-    // The open one, else the one that ended last.
-    records.sort_by_key(|record| {
-        (record.ended().is_none(), record.steps().iter().filter_map(|step| step.ended).max())
-    });
+/// Returns the status of the node.
+pub fn status(env: &impl PrepareEnvironment) -> Result<StatusDocument, RunError> {
+    let mut records = records(env, RUN)?;
+    // The open run, otherwise the one that ended last.
+    records
+        .sort_by_key(|record| (is_open(record), record.steps().iter().filter_map(|step| step.ended).max()));
     let Some(record) = records.last() else { return Ok(StatusDocument::nothing()) };
     let mut document = StatusDocument::of(record);
-    // What the ledger does not hold is in the file, if the file is of the same attempt.
-    let left = read(world, Path::new(PATH), MAX_BYTES).ok().flatten();
+    // Fields that the ledger lacks come from the file, if it is of the same attempt.
+    let left = read(env, Path::new(PATH), MAX_BYTES).ok().flatten();
     let left: Option<StatusDocument> = left.and_then(|text| serde_json::from_str(&text).ok());
     if let Some(left) = left.filter(|left| left.attempt == document.attempt && left.steps == document.steps) {
         document.outcome = left.outcome;
@@ -85,8 +87,13 @@ pub fn status(world: &impl World) -> Result<StatusDocument, RunError> {
     Ok(document)
 }
 
-/// Leaves the document for others. The work does not depend on it.
-pub(crate) fn leave(world: &impl World, record: &RunRecord, outcome: &Outcome, trouble: Option<Trouble>) {
+/// Writes the document to its file. The work does not depend on it.
+pub(crate) fn leave(
+    env: &impl PrepareEnvironment,
+    record: &RunRecord,
+    outcome: &Outcome,
+    trouble: Option<Trouble>,
+) {
     let mut document = StatusDocument::of(record);
     document.outcome = Some(outcome.clone());
     if let Some(Trouble { why, inputs }) = trouble {
@@ -95,22 +102,22 @@ pub(crate) fn leave(world: &impl World, record: &RunRecord, outcome: &Outcome, t
     }
     let written = serde_json::to_vec_pretty(&document).map_err(std::io::Error::other).and_then(|mut text| {
         text.push(b'\n');
-        let place = world.place(Path::new(PATH));
-        durable::write(&*world.disk(), &place, &text, Access::PRIVATE).map_err(std::io::Error::other)
+        let place = env.host_path(Path::new(PATH));
+        durable::write(&*env.disk(), &place, &text, Access::PRIVATE).map_err(std::io::Error::other)
     });
     if let Err(error) = written {
         tracing::warn!(%error, "The status could not be left for others.");
     }
 }
 
-/// Writes the document on the node.
+/// Writes the document to the annotation of the node.
 pub async fn publish(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     kubeconfig: &Path,
     node: &str,
     document: &StatusDocument,
 ) -> Result<Published, Error> {
-    let cluster = cluster(world, kubeconfig).await?;
+    let cluster = cluster(env, kubeconfig).await?;
     if cluster.node_notes(node).await?.is_none() {
         return Ok(Published::NoSuchNode);
     }
@@ -118,9 +125,9 @@ pub async fn publish(
     Ok(Published::Written)
 }
 
-/// By the node's kubeconfig; in a pod there is no such file, but an account.
-pub(crate) async fn cluster(world: &impl World, kubeconfig: &Path) -> Result<Cluster, Error> {
-    let path = world.place(kubeconfig);
+/// Connects with the kubeconfig of the node; in a pod there is no such file, but a service account.
+pub(crate) async fn cluster(env: &impl PrepareEnvironment, kubeconfig: &Path) -> Result<Cluster, Error> {
+    let path = env.host_path(kubeconfig);
     if path.exists() { Cluster::from_kubeconfig(&path).await } else { Cluster::infer().await }
 }
 
@@ -154,12 +161,12 @@ impl StatusDocument {
         }
     }
 
-    /// The decision of a hook, which keeps no ledger.
+    /// Wraps the decision of a hook, which has no ledger.
     pub fn of_decision(decision: Decision) -> Self {
         Self { decision: Some(decision), ..Self::nothing() }
     }
 
-    /// Without what a URL may carry to open a door: more people read a node than a mirror.
+    /// Removes credentials from URLs: more people can read a node than a mirror.
     fn masked(mut self) -> Self {
         let decided = self.decision.as_mut().map(|decision| &mut decision.inputs);
         for index in decided.into_iter().chain(self.inputs.as_mut()).flat_map(|inputs| &mut inputs.indexes) {
@@ -190,7 +197,7 @@ impl StatusDocument {
         self
     }
 
-    /// In one line, and within what an annotation may hold: rather no plan than no answer.
+    /// One line within the size limit of the annotation; a document that is too large loses its plan.
     fn annotation(&self) -> String {
         let line = |document: &Self| serde_json::to_string(document).unwrap_or_default();
         let whole = line(&self.clone().masked());
@@ -210,13 +217,13 @@ fn mask_all(passed_over: &mut [PassedOver]) {
     }
 }
 
-/// Words for people, in which URLs stand between backticks.
+/// Masks the URLs between backticks in a message.
 fn masked_words(text: &str) -> String {
     let piece = |piece: &str| if piece.contains("://") { masked(piece) } else { piece.to_owned() };
     text.split('`').map(piece).collect::<Vec<String>>().join("`")
 }
 
-/// A URL without name, password and question.
+/// A URL without user name, password and query.
 fn masked(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (rest, question) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?…"));

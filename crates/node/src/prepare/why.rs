@@ -1,4 +1,4 @@
-//! Why a run stopped, for programs: one word per kind of trouble.
+//! The reason why a run stopped, machine-readable: one word per kind.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use super::gather::GatherError;
 use super::planner::PlanError;
 use super::steps;
 
-/// The kind of trouble.
+/// The kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
@@ -20,29 +20,29 @@ pub enum Why {
     VersionSkew,
     /// A list of images, its signature, or an image could not be fetched.
     Fetch,
-    /// A place gave an image that is not the one its list names.
+    /// The content of an image differs from the hash in its list.
     WrongHash,
-    /// Nobody who counts signed a list.
+    /// No trusted key signed a list.
     Signature,
-    /// A list is for something else, or of another time.
+    /// A list is for another system, or its validity period does not match.
     NotForThis,
-    /// Nothing tells the version of the cluster.
+    /// The version of the cluster could not be determined.
     ClusterVersion,
-    /// No runtime is known, or none is offered, for this cluster and this system.
+    /// No runtime is known, or available, for this cluster and this system.
     NoRuntime,
-    /// The updater did not do its work, or does not say what the next boot brings.
+    /// The updater failed, or does not report which system the next boot starts.
     NextOs,
-    /// A file or a document that is there cannot be used.
+    /// A file or a document exists but cannot be used.
     Unusable,
-    /// An extension does not fit an operating system that would meet it, or one blocks all.
+    /// An extension does not fit an operating system that would load it, or one blocks all others.
     Misfit,
-    /// The machine does not have the runtime that was laid down for it.
+    /// The machine does not run the runtime that was installed for it.
     NotActive,
-    /// This node's own disk, or its systemd, did not do what was asked.
+    /// The disk of this node, or its systemd, failed.
     Machine,
 }
 
-/// An image did not come.
+/// An image that was not delivered.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct NotBrought {
@@ -50,15 +50,15 @@ pub struct NotBrought {
     pub(crate) error: StepError,
 }
 
-/// What a run that stopped leaves behind.
+/// Details that a stopped run leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Trouble {
     pub(crate) why: Why,
-    /// What was known when it stopped, if there is no decision that tells it.
+    /// The inputs known when the run stopped, if no decision contains them.
     pub(crate) inputs: Option<Inputs>,
 }
 
-/// Where a step leaves it for whoever runs the steps.
+/// Passes details from a step to the code that runs the steps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TroubleBox(Arc<Mutex<Option<(&'static str, Trouble)>>>);
 
@@ -106,7 +106,7 @@ impl From<&FetchError> for Why {
 }
 
 impl Why {
-    /// The word used in every format.
+    /// Returns the word used in every format.
     pub fn name(self) -> &'static str {
         match self {
             Self::VersionSkew => "version-skew",
@@ -124,7 +124,7 @@ impl Why {
         }
     }
 
-    /// What it means that this step failed, when the step itself does not say more.
+    /// Returns the default reason for a failure of this step.
     pub(crate) fn of_step(step: &str) -> Self {
         match step {
             steps::UPDATE_OS => Self::NextOs,
@@ -140,12 +140,12 @@ impl Why {
 // === impl TroubleBox ===
 
 impl TroubleBox {
-    /// Says why a step failed.
+    /// Records why a step failed.
     pub(crate) fn put(&self, step: &'static str, trouble: Trouble) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, trouble));
     }
 
-    /// Why this step failed. An earlier try, or an earlier step, may have left a word that does not count any more.
+    /// Returns why this step failed. Entries of an earlier attempt or an earlier step are ignored.
     pub(crate) fn take(&self, step: &str) -> Trouble {
         let left = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let left = left.filter(|(of, _)| *of == step).map(|(_, trouble)| trouble);
@@ -171,24 +171,24 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::environment::HostEnvironment;
     use crate::prepare::request::Request;
     use crate::prepare::run::{Decided, Other, Prepared, prepare};
-    use crate::prepare::world::HostWorld;
 
-    /// Time is not waited for between the tries.
+    /// Retries do not sleep in this test.
     #[tokio::test(start_paused = true)]
     async fn a_bus_that_is_not_there_has_its_word() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("usr/lib")).unwrap();
         let release = "ID=flatcar\nVERSION_ID=2000.0.0\nFLATCAR_BOARD=amd64-usr\n";
         std::fs::write(folder.path().join("usr/lib/os-release"), release).unwrap();
-        let world = Arc::new(HostWorld::new(folder.path(), None).unwrap());
+        let env = Arc::new(HostEnvironment::new(folder.path(), None).unwrap());
         let (events, cancel) = (EventStream::default(), CancellationToken::new());
-        let prepared = prepare(&world, &Request::default(), Other::Respect, &events, &cancel).await.unwrap();
+        let prepared = prepare(&env, &Request::default(), Other::Respect, &events, &cancel).await.unwrap();
         let Prepared::Failed { step, reason, why, decided } = prepared else { panic!("{prepared:?}") };
         assert_eq!((step.as_str(), why, decided), (steps::UPDATE_OS, Why::NextOs, Decided::NotYet));
         assert!(reason.contains("cannot reach the system bus"), "{reason}");
-        let status = crate::prepare::status::status(&*world).unwrap();
+        let status = crate::prepare::status::status(&*env).unwrap();
         assert_eq!(status.why, Some(Why::NextOs));
     }
 

@@ -1,22 +1,23 @@
+use landfall_durable::simulated::{Aftermath, Data, Names};
 use landfall_model::step::{Outcome, StepState};
 use tokio::runtime::{Builder, Runtime};
 
-use super::world::{Kind, Machine};
+use super::world::{Crash, Kind, Machine};
 use crate::OnFailure;
 
-/// Every way a step can go, in short runs: the number of crashes and the cost of each grow with the length.
+/// Every kind of step, in short runs: the number of crashes and the cost of each grow with the length.
 const IN_ONE_BOOT: [Kind; 4] = [Kind::Effect, Kind::File, Kind::Satisfied, Kind::Twofold];
 const ACROSS_STARTS: [Kind; 4] = [Kind::Waits, Kind::Reboot, Kind::Flaky, Kind::WaitsAfter];
 const BACKWARD: [Kind; 4] = [Kind::File, Kind::Twofold, Kind::Reboot, Kind::Fails];
 
 pub(super) fn runtime() -> Runtime {
-    // Time stands still and jumps to the next timer: pauses between tries cost nothing.
+    // Paused time jumps to the next timer, so delays between attempts cost nothing.
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Crashes once before every operation, in every world that can follow. Gives the number of crashes.
+/// Crashes once before every operation, in every world that can follow. Returns the number of crashes.
 ///
-/// Before each is enough: it is the moment after the one before.
+/// One crash before each is enough: it is also the moment after the previous one.
 fn crash_everywhere(kinds: &[Kind], on_failure: OnFailure) -> usize {
     let runtime = runtime();
     let calm = Machine::new(kinds, on_failure);
@@ -50,8 +51,8 @@ fn a_calm_run_ends_as_it_should() {
         assert_eq!(state, if *kind == Kind::Satisfied { &skipped } else { &StepState::Done }, "{kind:?}");
     }
     assert_eq!(end.values.len(), 1 + kinds.len());
-    // Three starts for the two waits, one for the reboot; two writes per step, one for the skipped, one more for each
-    // wait and for the reboot, two more for the failed try.
+    // Four starts write once: three for the two waits, one for the reboot. Seven steps write twice, the skipped one
+    // once. Each wait and the reboot add one write, the failed attempt two.
     assert_eq!(ledger_writes(&machine), 4 + 2 * 7 + 1 + 2 + 1 + 2);
 }
 
@@ -81,4 +82,23 @@ fn a_crash_at_every_operation_of_a_rollback_changes_nothing() {
 fn ledger_writes(machine: &Machine) -> usize {
     let is_write = |name: &&String| name.starts_with("rename") && name.contains("ledger");
     machine.operations().iter().filter(is_write).count()
+}
+
+/// `check` of the second process sees a file whose name only the first process was about to sync.
+#[test]
+fn file_of_a_killed_process_survives_a_power_cut() {
+    let runtime = runtime();
+    let machine = Machine::new(&[Kind::File, Kind::Effect], OnFailure::Stop);
+    let operation = |machine: &Machine, wanted: &str| {
+        let ahead = machine.fork();
+        let end = ahead.run(&runtime, None);
+        (ahead.operations().iter().rposition(|operation| operation == wanted).unwrap(), end)
+    };
+    let (sync, end) = operation(&machine, "sync directory /etc");
+    assert!(machine.run(&runtime, Some(sync)).is_none());
+    machine.crash(Crash::Kill);
+    let (next_step, _) = operation(&machine, "effect two");
+    assert!(machine.run(&runtime, Some(next_step)).is_none());
+    machine.crash(Crash::PowerCut(Aftermath { data: Data::Lost, names: Names::Lost }));
+    assert_eq!(machine.run(&runtime, None), end);
 }

@@ -1,4 +1,4 @@
-//! A world whose every change is counted, steps that change it, and a machine that crashes where it is told.
+//! A simulated world that counts every change, steps that change it, and a machine that crashes on request.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::durable::simulated::{Aftermath, Moment, SimulatedDisk};
-use crate::durable::{self, Access, Disk};
 use crate::events::{EventStream, Sink};
 use crate::*;
+use landfall_durable::simulated::{Aftermath, Moment, SimulatedDisk};
+use landfall_durable::{self as durable, Access, Disk};
 
 const STATE: &str = "/var/lib/landfall";
-/// A run of the tests needs far fewer starts; more means that it goes in circles.
+/// A run of the tests needs far fewer starts; more means that it loops.
 const MAX_STARTS: usize = 40;
 
-/// What a step does to the world.
+/// The effect of a step on the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// One effect outside the machine.
@@ -30,15 +30,15 @@ pub(super) enum Kind {
     Flaky,
     /// A file, written durably.
     File,
-    /// Found done by someone else.
+    /// Already done by another process.
     Satisfied,
     /// Takes effect at the next boot.
     Reboot,
-    /// Waits for someone, once, before it changes anything.
+    /// Waits for an external event, once, before it changes anything.
     Waits,
-    /// Changes something and waits for someone, once.
+    /// Changes something and waits for an external event, once.
     WaitsAfter,
-    /// Changes something, then fails for good.
+    /// Changes something, then fails permanently.
     Fails,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Crash {
     PowerCut(Aftermath),
 }
 
-/// Everything about the end that must not depend on crashes.
+/// The parts of the final state that must not depend on crashes.
 #[derive(Debug, PartialEq)]
 pub(super) struct End {
     pub(super) outcome: Outcome,
@@ -69,7 +69,7 @@ pub(super) struct Machine {
 
 #[derive(Clone, Debug, Default)]
 struct Effects {
-    /// What is there, and the boot it was made in.
+    /// Existing effects, and the boot in which they were made.
     present: BTreeMap<String, u32>,
     boot: u32,
     calls: BTreeMap<&'static str, u32>,
@@ -102,7 +102,7 @@ impl Machine {
         Self { kinds: kinds.to_vec(), on_failure, world, heard: Collector::default() }
     }
 
-    /// The same machine in another world.
+    /// Returns the same machine with a copy of the world.
     pub(super) fn fork(&self) -> Self {
         let effects = self.world.effects().clone();
         let world = World { disk: self.world.disk.fork(), effects: Arc::new(Mutex::new(effects)) };
@@ -113,8 +113,8 @@ impl Machine {
         self.world.disk.operations()
     }
 
-    /// Starts the run, again and again as long as it asks for it, until it has ended or was cut off before the
-    /// operation with this number.
+    /// Starts the run repeatedly while it requests it, until it has ended or was interrupted before the operation
+    /// with this number.
     pub(super) fn run(&self, runtime: &Runtime, cut: Option<usize>) -> Option<End> {
         let disk = &self.world.disk;
         for _ in 0..MAX_STARTS {
@@ -125,7 +125,7 @@ impl Machine {
             if disk.is_off() {
                 return None;
             }
-            // The process lived: what it says must be so.
+            // The process was not interrupted, so its outcome must be correct.
             match outcome.unwrap() {
                 ended if ended.is_final() => return Some(self.end(ended)),
                 Outcome::RebootNeeded { .. } => self.world.effects().boot += 1,
@@ -136,7 +136,7 @@ impl Machine {
         panic!("no end after {MAX_STARTS} starts: {:#?}", self.operations());
     }
 
-    /// Every crash that could be meant when the machine was cut off now.
+    /// Returns every crash that a power failure or kill at this moment could mean.
     pub(super) fn crashes(&self) -> Vec<Crash> {
         self.world.disk.aftermaths().into_iter().map(Crash::PowerCut).chain([Crash::Kill]).collect()
     }
@@ -191,7 +191,7 @@ impl World {
         self.effects().present.contains_key(effect)
     }
 
-    /// It was made in this boot.
+    /// Returns whether the effect was made in this boot.
     fn is_new(&self, effect: &str) -> bool {
         let effects = self.effects();
         effects.present.get(effect) == Some(&effects.boot)
@@ -213,7 +213,7 @@ impl World {
         undone.map(drop).map_err(|error| StepError::never(error.to_string()))
     }
 
-    /// How often this was asked before; kept by the world, so that a crash does not start it anew.
+    /// Counts calls of a step. The world keeps the count, so that a crash does not reset it.
     fn calls(&self, step: &'static str) -> u32 {
         let mut effects = self.effects();
         let calls = effects.calls.entry(step).or_default();
@@ -222,7 +222,8 @@ impl World {
     }
 }
 
-/// What consumers heard is in order, is in the ledger, and no place was given to two different events.
+/// Checks that the events consumers received are in order and in the ledger, and that no number was used for two
+/// events.
 fn check_events(recorded: &[Event], heard: &[Event]) {
     assert!(recorded.windows(2).all(|pair| pair[0].sequence + 1 == pair[1].sequence));
     assert!(heard.windows(2).all(|pair| pair[0].place() < pair[1].place()), "{heard:#?}");
@@ -238,7 +239,7 @@ fn file(name: &str) -> PathBuf {
 // === impl Scripted ===
 
 impl Scripted {
-    /// The effects it makes, in order.
+    /// Returns the effects of the step, in order.
     fn effects(&self) -> Vec<String> {
         match self.kind {
             Kind::Twofold | Kind::Flaky => vec![format!("{}-a", self.name), format!("{}-b", self.name)],
@@ -260,25 +261,15 @@ impl Scripted {
 }
 
 impl Step for Scripted {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn title(&self) -> String {
-        format!("Step {}", self.name)
-    }
-
-    fn needs(&self) -> Vec<Slot> {
-        self.needs.iter().map(|name| Key::<String>::new(name).slot()).collect()
-    }
-
-    fn gives(&self) -> Vec<Slot> {
-        vec![Key::<String>::new(self.name).slot()]
-    }
-
-    fn limits(&self) -> Limits {
+    fn spec(&self) -> StepSpec {
         let second = Duration::from_secs(1);
-        Limits { deadline: Duration::from_mins(1), backoff: Backoff::new(second, second, 3).unwrap() }
+        StepSpec::new(self.name, format!("Step {}", self.name))
+            .needs(self.needs.iter().map(|name| Key::<String>::new(name).slot()))
+            .gives([Key::<String>::new(self.name).slot()])
+            .limits(Limits {
+                deadline: Duration::from_mins(1),
+                backoff: Backoff::new(second, second, 3).unwrap(),
+            })
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {

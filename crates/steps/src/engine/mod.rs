@@ -1,7 +1,7 @@
-//! Runs a plan against its ledger: asks the record what comes next, calls the step, writes down what came of it.
+//! Runs a plan against its ledger: gets the next action from the record, calls the step, and records the result.
 //!
-//! Whatever happens here, the truth is on disk: an error, a dropped future or a killed process leaves a ledger from
-//! which the next start goes on.
+//! The disk always has the valid state: an error, a dropped future or a killed process leaves a ledger from which the
+//! next start continues.
 
 use std::time::Duration;
 
@@ -14,18 +14,20 @@ use crate::ledger::{Ledger, LedgerError};
 use crate::machine::Move;
 use crate::plan::Plan;
 use crate::record::Todo;
-use crate::step::{AnyStep, Applied, Confirmed, Context, Found, Interrupted, StepError, Work, bounded};
+use crate::step::{
+    AnyStep, Applied, Confirmed, Context, Found, Interrupted, PlannedStep, StepError, StepSpec, Work, bounded,
+};
 use crate::values::{Outputs, Slot};
 
-/// How long an `apply` may go on after the process was asked to stop: well within the 90 s a service manager allows.
+/// Time that `apply` may continue after a cancellation, well below the 90 s that a service manager allows.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Runs a plan until it is done or cannot go on in this process.
+/// Runs a plan until it is done or this process cannot continue.
 ///
-/// An attempt that has ended is answered from the ledger; nothing is called and nothing written. Dropping the future is
-/// as safe as killing the process; cancelling it is kinder, because a step that is changing something is given
-/// a moment to come to its end. Writing the ledger blocks the thread for as long as the disk takes: give the run a task of
-/// its own on a runtime with several threads.
+/// The result of an ended attempt comes from the ledger; no step is called and nothing is written. Dropping the
+/// future is as safe as killing the process. Cancellation is better, because it gives a step that is changing
+/// something a short time to finish. Writing the ledger blocks the thread until the disk has finished, so run this in
+/// a separate task of a multi-threaded runtime.
 pub async fn run(
     plan: &Plan,
     ledger: &mut Ledger,
@@ -48,16 +50,16 @@ struct Engine<'a> {
     cancel: &'a CancellationToken,
 }
 
-/// What a try came to.
+/// Result of one attempt at a step.
 enum Tried {
-    /// The record has moved; it knows what is next.
+    /// The record has advanced and knows the next action.
     Moved,
-    /// It failed and may help at once: how, is already written.
+    /// The attempt failed and may be retried in this process; the failure is already recorded.
     Again,
     Cancelled,
 }
 
-/// The process was asked to stop.
+/// The run was canceled.
 struct Stopped;
 
 // === impl Engine ===
@@ -94,7 +96,7 @@ impl Engine<'_> {
                 }
                 Tried::Again => {
                     failures += 1;
-                    let pause = self.plan.steps[index].limits().backoff.pause_after(failures);
+                    let pause = self.plan.steps[index].spec.limits.backoff.pause_after(failures);
                     let pause = tokio::time::sleep(pause.unwrap_or_default());
                     tokio::select! {
                         () = self.cancel.cancelled() => return Ok(Outcome::Cancelled),
@@ -105,17 +107,17 @@ impl Engine<'_> {
         }
     }
 
-    /// What a step left to this boot.
+    /// Confirms work that takes effect in this boot.
     async fn confirm(&mut self, index: usize, failures: u32) -> Result<Tried, LedgerError> {
-        let deadline = Instant::now() + self.plan.steps[index].limits().deadline;
+        let deadline = Instant::now() + self.plan.steps[index].spec.limits.deadline;
         let confirmed = self.look(index, deadline, |step, context| step.confirm(context)).await;
         self.conclude(index, confirmed, None, failures)
     }
 
-    /// One try: `check`, `apply`, `confirm`.
+    /// Makes one attempt: `check`, `apply`, `confirm`.
     async fn attempt(&mut self, index: usize, failures: u32) -> Result<Tried, LedgerError> {
-        let step = &*self.plan.steps[index];
-        let deadline = Instant::now() + step.limits().deadline;
+        let step = &self.plan.steps[index].spec;
+        let deadline = Instant::now() + step.limits.deadline;
         let begun = self.ledger.record().steps()[index].attempts > 0;
         match self.look(index, deadline, |step, context| step.check(context)).await {
             Err(Stopped) => Ok(Tried::Cancelled),
@@ -140,7 +142,7 @@ impl Engine<'_> {
     }
 
     async fn apply(&mut self, index: usize, deadline: Instant, failures: u32) -> Result<Tried, LedgerError> {
-        let step = &*self.plan.steps[index];
+        let step = &self.plan.steps[index].spec;
         let interrupted = self.interrupted(index);
         self.make(index, &Move::Begin, None)?;
         let applied = self.change(index, deadline, interrupted, |step, context| step.apply(context)).await;
@@ -179,10 +181,10 @@ impl Engine<'_> {
         }
     }
 
-    /// Writes a failure down. One that may be tried at once but was, often enough, is left to the next process.
+    /// Records a failure. A step without attempts left in this process is left to the next process.
     fn fail(&mut self, index: usize, error: StepError, failures: u32) -> Result<Tried, LedgerError> {
         let StepError { reason, retry } = error;
-        let backoff = self.plan.steps[index].limits().backoff;
+        let backoff = self.plan.steps[index].spec.limits.backoff;
         let retry = match retry {
             Retry::Now if backoff.pause_after(failures + 1).is_none() => Retry::Later,
             retry => retry,
@@ -192,7 +194,7 @@ impl Engine<'_> {
     }
 
     async fn roll_back(&mut self, index: usize, failures: u32) -> Result<Tried, LedgerError> {
-        let limits = self.plan.steps[index].limits();
+        let limits = self.plan.steps[index].spec.limits;
         let interrupted = self.interrupted(index);
         if self.ledger.record().steps()[index].state != StepState::RollingBack {
             self.make(index, &Move::RollBack, None)?;
@@ -210,7 +212,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Calls something that only looks: it ends at once when the process is asked to stop.
+    /// Calls an operation that only reads; a cancellation ends it immediately.
     async fn look<T>(
         &self,
         index: usize,
@@ -220,7 +222,7 @@ impl Engine<'_> {
         self.call(index, deadline, self.interrupted(index), Duration::ZERO, call).await
     }
 
-    /// Calls something that changes the world: it is given time to come to its end.
+    /// Calls an operation that makes changes; after a cancellation it has time to finish.
     async fn change<T>(
         &self,
         index: usize,
@@ -239,11 +241,11 @@ impl Engine<'_> {
         grace: Duration,
         call: impl for<'c> FnOnce(&'c dyn AnyStep, &'c Context<'_>) -> Work<'c, T>,
     ) -> Result<Result<T, StepError>, Stopped> {
-        let step = &*self.plan.steps[index];
-        let readable: Vec<Slot> = step.needs().into_iter().chain(step.gives()).collect();
+        let PlannedStep { spec, work } = &self.plan.steps[index];
+        let readable: Vec<Slot> = spec.needs.iter().chain(&spec.gives).copied().collect();
         let record = self.ledger.record();
         let context = Context {
-            step: step.name(),
+            step: spec.name,
             readable: &readable,
             values: record.values(),
             attempt: record.attempt(),
@@ -259,8 +261,8 @@ impl Engine<'_> {
         };
         tokio::select! {
             biased;
-            result = timeout_at(deadline, call(step, &context)) => Ok(result.unwrap_or_else(|_| {
-                let limit = step.limits().deadline;
+            result = timeout_at(deadline, call(&**work, &context)) => Ok(result.unwrap_or_else(|_| {
+                let limit = spec.limits.deadline;
                 Err(StepError::now(format!("did not come to an end within {limit:?}")))
             })),
             () = stopped => Err(Stopped),
@@ -285,9 +287,10 @@ impl Engine<'_> {
     }
 }
 
-/// A step gives exactly what it declared: what is missing would be missed a reboot later.
-fn check_outputs(step: &dyn AnyStep, outputs: &Outputs) -> Result<(), StepError> {
-    let declared = step.gives();
+/// Checks that a step returns exactly the values it declared: a missing one would otherwise be noticed one reboot
+/// later.
+fn check_outputs(step: &StepSpec, outputs: &Outputs) -> Result<(), StepError> {
+    let declared = &step.gives;
     if let Some(missing) = declared.iter().find(|slot| !outputs.0.contains_key(slot.name)) {
         return Err(StepError::never(format!("the step did not give `{}`", missing.name)));
     }

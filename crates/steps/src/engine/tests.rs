@@ -2,6 +2,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use landfall_durable::simulated::{Moment, SimulatedDisk};
 use landfall_model::step::{Event, Happening, Outcome, Retry, Start, StepState};
 use tokio_util::sync::CancellationToken;
 
@@ -29,11 +30,11 @@ fn calls(calls: &Calls) -> Vec<String> {
     std::mem::take(&mut *calls.lock().unwrap())
 }
 
-fn record(disk: &durable::simulated::SimulatedDisk) -> RunRecord {
+fn record(disk: &SimulatedDisk) -> RunRecord {
     read_all(disk, Path::new(STATE), "test").unwrap().remove(0)
 }
 
-fn state(disk: &durable::simulated::SimulatedDisk, index: usize) -> StepState {
+fn state(disk: &SimulatedDisk, index: usize) -> StepState {
     record(disk).steps()[index].state.clone()
 }
 
@@ -55,7 +56,7 @@ async fn a_failure_is_tried_again_with_pauses_and_then_left_for_later() {
     let paused = started.elapsed();
     assert!((Duration::from_millis(1500)..=Duration::from_millis(3100)).contains(&paused), "{paused:?}");
     assert_eq!(calls(&log).iter().filter(|call| *call == "apply one").count(), 3);
-    // The next process begins its own count.
+    // The next process has its own count.
     assert_eq!(process(&disk, &plan, "a").await.unwrap(), Outcome::Done);
     assert_eq!(record(&disk).steps()[0].attempts, 5);
 }
@@ -164,7 +165,7 @@ async fn cancelling_stops_a_look_at_once_and_a_change_at_its_end() {
     assert_eq!(process_until(&disk, &plan, "a", &cancelled_soon()).await.unwrap(), Outcome::Cancelled);
     assert!(started.elapsed() < Duration::from_millis(1100));
     assert_eq!(state(&disk, 0), StepState::Pending);
-    // Now it is cancelled in the middle of the change, which comes to its end and is confirmed.
+    // Canceled in the middle of the change, which then finishes and is confirmed.
     assert_eq!(process_until(&disk, &plan, "a", &cancelled_soon()).await.unwrap(), Outcome::Cancelled);
     assert_eq!((state(&disk, 0), state(&disk, 1)), (StepState::Done, StepState::Pending));
     assert_eq!(process(&disk, &plan, "a").await.unwrap(), Outcome::Done);
@@ -314,7 +315,7 @@ async fn a_failing_disk_stops_the_run_before_anything_is_done_unrecorded() {
     calls(&log);
     for number in 0..calm.count() {
         let disk = disk();
-        disk.cut_power_at(number, durable::simulated::Moment::Before);
+        disk.cut_power_at(number, Moment::Before);
         process(&disk, &plan, "a").await.unwrap_err();
         let made = calls(&log);
         disk.restart_process();
@@ -344,7 +345,7 @@ async fn a_step_that_reboots_in_circles_is_stopped() {
         assert!(boots < 9);
     };
     assert!(matches!(outcome, Outcome::Failed { retry: Retry::Never, .. }), "{outcome:?}");
-    // The first reboot is the way; the next three were circles.
+    // The first reboot counts as progress; the next three were loops.
     assert_eq!((boots, record(&disk).steps()[0].reboots), (4, 4));
 }
 
@@ -361,7 +362,7 @@ async fn what_has_not_given_up_cannot_be_reopened() {
     assert_eq!(process(&disk, &done, "a").await.unwrap(), Outcome::Done);
     refused(&done);
 
-    // The step that failed was never begun; the one before it was, and cannot be taken back at first.
+    // The failed step was never started. The one before it was, and its rollback fails at first.
     let one = Script::new("one", &log).roll_back([fails(StepError::never("gone"))]);
     let two = Script::new("two", &log).check([fails(StepError::never("broken"))]);
     let back = Plan::of("back").on_failure(OnFailure::RollBack).step(one).step(two).build().unwrap();

@@ -6,32 +6,31 @@
 //! STATE/RUN/ATTEMPT/ledger-1.jsonl     odd generations
 //! ```
 //!
-//! Each file has two lines: a header with format, length and SHA-256 of the other, and the [`RunRecord`] as JSON. A
-//! change writes the older of the two anew, so the previous generation is always there; the newest whole one counts.
-//! An attempt has its own directory and keeps it, so that a request that comes late finds its answer instead of a
-//! fresh start.
+//! Each file has two lines: a header with format, length and SHA-256 of the second line, and the [`RunRecord`] as
+//! JSON. A change replaces the older file, so the previous generation always exists; the newest undamaged one counts.
+//! An attempt has its own directory and keeps it, so that a late request finds its outcome instead of starting again.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use landfall_model::step::{Event, FORMAT};
+use landfall_durable::{self as durable, Access, Disk, Lock};
+use landfall_model::step::{Event, FORMAT, StepRecord, StepState};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::boot::BootId;
-use crate::durable::{self, Access, Disk, Lock};
 use crate::machine::IllegalMove;
-use crate::plan::{Plan, hex};
+use crate::plan::Plan;
 use crate::record::{Now, RunRecord};
 
-/// A ledger is a few kilobytes; what is larger was not written by us or holds what should be a file.
+/// A ledger has a few kilobytes; a larger one was written by another program or has a value that belongs in a file.
 const MAX_LEDGER_BYTES: u64 = 4 * 1024 * 1024;
-/// Both generations by slot.
+/// File names of both generations.
 const SLOTS: [&str; 2] = ["ledger-0.jsonl", "ledger-1.jsonl"];
 
-/// The ledger of one attempt, held by this process alone.
+/// The ledger of one attempt, locked by this process.
 #[derive(Debug)]
 pub struct Ledger {
     disk: Arc<dyn Disk>,
@@ -92,20 +91,20 @@ struct Header {
     sha256: String,
 }
 
-/// The format alone: a newer header may have lost every other field.
+/// The format only: a newer header may not have the other fields.
 #[derive(Debug, Deserialize)]
 struct Format {
     format: u32,
 }
 
-/// What one slot holds.
+/// The content of one file.
 enum Slot {
     Absent,
     Damaged,
     Whole(Box<RunRecord>),
 }
 
-/// Every attempt of a run that left a record, for those who only look. Takes no lock and changes nothing.
+/// Reads every recorded attempt of a run, for observers. Takes no lock and changes nothing.
 pub fn read_all(disk: &dyn Disk, state: &Path, run: &str) -> Result<Vec<RunRecord>, LedgerError> {
     let dir = state.join(run);
     let names = match disk.names(&dir) {
@@ -128,8 +127,9 @@ pub fn read_all(disk: &dyn Disk, state: &Path, run: &str) -> Result<Vec<RunRecor
 // === impl Ledger ===
 
 impl Ledger {
-    /// Takes the ledger of a plan's attempt, or begins it. `state` is a directory in one that exists, such as
-    /// `/var/lib/landfall`.
+    /// Opens the ledger of a plan's attempt, or creates it.
+    ///
+    /// Creates `state`, for example `/var/lib/landfall`, if its parent directory exists.
     pub fn open(disk: Arc<dyn Disk>, state: &Path, plan: &Plan, boot: BootId) -> Result<Self, LedgerError> {
         let run_dir = state.join(&plan.name);
         for dir in [state, &run_dir] {
@@ -150,7 +150,7 @@ impl Ledger {
                     return Err(LedgerError::Foreign { dir, run, attempt });
                 }
                 let recorded = record.steps().iter().map(|step| step.name.as_str());
-                if !recorded.eq(plan.steps.iter().map(|step| step.name())) {
+                if !recorded.eq(plan.steps.iter().map(|step| step.spec.name)) {
                     return Err(LedgerError::OtherSteps { dir });
                 }
                 (record, recovered)
@@ -163,7 +163,7 @@ impl Ledger {
         &self.record
     }
 
-    /// Gives an unfinished attempt up for good, whatever its steps, so that another request can begin.
+    /// Abandons an unfinished attempt permanently, whatever its steps, so that another request can start.
     pub fn abandon(
         disk: &Arc<dyn Disk>,
         state: &Path,
@@ -178,10 +178,22 @@ impl Ledger {
             return Err(LedgerError::Damaged { dir });
         };
         let mut ledger = Self { disk: disk.clone(), dir, boot: boot.clone(), record, recovered, _lock: lock };
+        ledger.settle()?;
         ledger.change(|record, now| record.abandon(reason.to_owned(), now)).map(drop)
     }
 
-    /// Allows another try where the run had given up, after a person has mended what was wrong.
+    /// Syncs the disk: writes of a process that died during a step may not be durable yet, although `check` sees
+    /// them.
+    fn settle(&self) -> Result<(), LedgerError> {
+        let is_interrupted =
+            |step: &StepRecord| matches!(step.state, StepState::Applying | StepState::RollingBack);
+        if self.record.steps().iter().any(is_interrupted) {
+            durable::sync_all(&*self.disk).map_err(LedgerError::Write)?;
+        }
+        Ok(())
+    }
+
+    /// Allows another attempt of a failed run, after an administrator has fixed the problem.
     pub fn reopen(&mut self) -> Result<Vec<Event>, LedgerError> {
         self.change(RunRecord::reopen)
     }
@@ -190,16 +202,18 @@ impl Ledger {
         &self.boot
     }
 
-    /// Takes the run up in this process.
+    /// Starts the run in this process.
     pub(crate) fn enter(&mut self, plan: &Plan) -> Result<Vec<Event>, LedgerError> {
+        self.settle()?;
         let recovered = self.recovered;
         let events = self.change(|record, now| record.enter(plan.titles(), recovered, now))?;
         self.recovered = false;
         Ok(events)
     }
 
-    /// Changes the record, on disk before in memory, and gives the events of the change. When it fails, nothing has
-    /// changed for this process; the disk has the old record or the new one.
+    /// Changes the record, on disk before in memory, and returns the events of the change.
+    ///
+    /// After an error nothing has changed for this process; the disk has the old record or the new one.
     pub(crate) fn change(
         &mut self,
         change: impl FnOnce(&mut RunRecord, Now<'_>) -> Result<(), IllegalMove>,
@@ -223,7 +237,7 @@ fn lock(disk: &dyn Disk, path: PathBuf) -> Result<Box<dyn Lock>, LedgerError> {
     })
 }
 
-/// The newest whole record of an attempt, and whether another, which may have been newer, was damaged.
+/// Returns the newest undamaged record of an attempt, and whether another, possibly newer one was damaged.
 fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<(RunRecord, bool)>, LedgerError> {
     let mut newest: Option<RunRecord> = None;
     let mut damaged = false;
@@ -261,7 +275,8 @@ fn read_slot(disk: &dyn Disk, path: &Path) -> Result<Slot, LedgerError> {
 
 fn encode(record: &RunRecord) -> Result<Vec<u8>, LedgerError> {
     let mut body = serde_json::to_vec(record).map_err(LedgerError::Encode)?;
-    let header = Header { format: FORMAT, bytes: body.len() as u64, sha256: hex(&Sha256::digest(&body)) };
+    let header =
+        Header { format: FORMAT, bytes: body.len() as u64, sha256: hex::encode(Sha256::digest(&body)) };
     let mut bytes = serde_json::to_vec(&header).map_err(LedgerError::Encode)?;
     bytes.push(b'\n');
     bytes.append(&mut body);
@@ -270,8 +285,9 @@ fn encode(record: &RunRecord) -> Result<Vec<u8>, LedgerError> {
     if length > MAX_LEDGER_BYTES { Err(LedgerError::TooLarge { bytes: length }) } else { Ok(bytes) }
 }
 
-/// The record, or nothing when the bytes are damaged. A newer format is neither: going back to the generation before
-/// it would undo what the newer version did.
+/// Decodes the record; `None` when the bytes are damaged.
+///
+/// A newer format is an error: going back to the previous generation would undo the changes of the newer version.
 fn decode(bytes: &[u8]) -> Result<Option<RunRecord>, Format> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
     let (first, rest) = (&bytes[..end], &bytes[end + 1..]);
@@ -281,7 +297,7 @@ fn decode(bytes: &[u8]) -> Result<Option<RunRecord>, Format> {
     }
     let Ok(header) = serde_json::from_slice::<Header>(first) else { return Ok(None) };
     let Some(body) = rest.strip_suffix(b"\n") else { return Ok(None) };
-    if body.len() as u64 != header.bytes || hex(&Sha256::digest(body)) != header.sha256 {
+    if body.len() as u64 != header.bytes || hex::encode(Sha256::digest(body)) != header.sha256 {
         return Ok(None);
     }
     Ok(serde_json::from_slice(body).ok())

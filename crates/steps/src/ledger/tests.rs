@@ -2,11 +2,11 @@ use landfall_model::step::{Happening, Outcome, Start};
 
 use super::*;
 use crate::OnFailure;
-use crate::durable::HostDisk;
-use crate::durable::simulated::SimulatedDisk;
 use crate::machine::Move;
 use crate::script::{Answer, Calls, STATE, Script, boot, disk, plan, process};
 use crate::step::Found;
+use landfall_durable::HostDisk;
+use landfall_durable::simulated::SimulatedDisk;
 
 fn waiting_plan() -> Plan {
     let wait = || Answer::Say(Ok(Found::Waiting { on: "approval".into() }));
@@ -18,7 +18,7 @@ fn open(disk: &SimulatedDisk, plan: &Plan) -> Result<Ledger, LedgerError> {
     Ledger::open(Arc::new(disk.clone()), Path::new(STATE), plan, boot("a"))
 }
 
-/// A disk with two generations of a ledger: the older path, the newer path.
+/// Creates a disk with two generations of a ledger and returns the older path, then the newer one.
 async fn two_generations() -> (SimulatedDisk, Plan, PathBuf, PathBuf) {
     let (disk, plan) = (disk(), waiting_plan());
     process(&disk, &plan, "a").await.unwrap();
@@ -47,7 +47,7 @@ async fn the_newest_whole_generation_counts_whatever_happened_to_the_newest() {
                 assert_eq!(*ledger.record(), previous);
                 fallbacks += 1;
             }
-            // A flipped bit made the format number greater: that is refused, not guessed.
+            // A flipped bit increased the format number: that is rejected.
             Err(LedgerError::Newer { format, .. }) => assert_eq!(format, 5),
             Err(other) => panic!("{other:?}"),
         }
@@ -90,11 +90,11 @@ async fn another_request_does_not_take_up_a_foreign_ledger() {
     let (disk, plan, older, newer) = two_generations().await;
     let step = Script::new("one", &Calls::default());
     let other = Plan::of("test").asked_with(b"another secret").step(step).build().unwrap();
-    // The first is not finished: the second has to wait for it.
+    // The first is not finished, so the second has to wait.
     let error = open(&disk, &other).unwrap_err();
     assert!(matches!(&error, LedgerError::Unfinished { attempt } if attempt == plan.attempt()), "{error:?}");
 
-    // A person gives it up; then the second has the machine, and the first stays as it was.
+    // An administrator abandons it; then the second may run, and the first stays unchanged.
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let abandon =
         || Ledger::abandon(&shared, Path::new(STATE), "test", plan.attempt(), "wrong target", &boot("a"));
@@ -107,7 +107,7 @@ async fn another_request_does_not_take_up_a_foreign_ledger() {
     );
     assert_eq!(read_all(&disk, Path::new(STATE), "test").unwrap().len(), 2);
 
-    // A ledger that was copied under another attempt's name is recognised.
+    // A ledger copied under the name of another attempt is detected.
     let dir = Path::new(STATE).join("test").join(other.attempt());
     for (from, slot) in [(newer, SLOTS[0]), (older, SLOTS[1])] {
         disk.damage(&dir.join(slot), &disk.peek(&from).unwrap());

@@ -1,4 +1,4 @@
-//! The root file system all nodes share, built once and kept in the cache.
+//! The root file system shared by all nodes, built once and cached.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,14 +10,15 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cache::cache_dir;
 
-/// The one container image a node has: a busybox that waits. Pods must say `imagePullPolicy: Never`.
+/// A node's only container image: a busybox that waits. Pods must set `imagePullPolicy: Never`.
 pub const POD_IMAGE: &str = "testbed.invalid/pause:1";
 
 const SUITE: &str = "bookworm";
 const PACKAGES: &str = include_str!("../../../../testbed/node/packages.txt");
 const UNITS: &[&str] =
     &["containerd.service", "kubelet.service", "testbed-kernel.service", "testbed-images.service"];
-/// Packages enable these; here they cost a second of each boot, or (the login prompt) lines of the console's log.
+/// Units enabled by packages that cost a second of each boot or, for the login prompt, clutter the console
+/// log.
 const MASKED_UNITS: &[&str] = &[
     "apt-daily-upgrade.timer",
     "apt-daily.timer",
@@ -26,11 +27,11 @@ const MASKED_UNITS: &[&str] = &[
     "e2scrub_all.timer",
     "e2scrub_reap.service",
 ];
-/// A test that needs these starts them.
+/// Units started only by tests that need them.
 const DISABLED_UNITS: &[&str] = &["ssh.service"];
 const MAKE_PAUSE_IMAGE: &str = "usr/local/libexec/testbed/make-pause-image";
 
-/// What the packages do not bring: path below the root, mode, content.
+/// Files missing from the packages: path below the root, mode, content.
 const FILES: &[(&str, u32, &str)] = &[
     ("etc/cloud/cloud.cfg.d/90-testbed.cfg", 0o644, include_str!("../../../../testbed/node/90-testbed.cfg")),
     ("etc/cni/net.d/10-pods.conflist", 0o644, include_str!("../../../../testbed/node/10-pods.conflist")),
@@ -70,7 +71,7 @@ const FILES: &[(&str, u32, &str)] = &[
     (MAKE_PAUSE_IMAGE, 0o755, include_str!("../../../../testbed/node/make-pause-image")),
 ];
 
-/// Gives the folder of the root image; builds it first when this machine has none of this recipe.
+/// Returns the directory of the root image, and builds it if this machine does not have it for this recipe.
 pub fn node_image() -> Result<PathBuf> {
     let cache = cache_dir()?;
     let image = cache.join(format!("node-{}", fingerprint()));
@@ -80,7 +81,7 @@ pub fn node_image() -> Result<PathBuf> {
     std::fs::create_dir_all(&cache).with_context(|| format!("create `{}`", cache.display()))?;
     let lock = File::create(cache.join("node.lock")).context("create the lock of the node image")?;
     lock.lock().context("wait for the lock of the node image")?;
-    // Another process may have built it while this one waited.
+    // Another process may have built it meanwhile.
     if image.is_dir() {
         return Ok(image);
     }
@@ -95,16 +96,16 @@ pub fn node_image() -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Changes with everything the image is made of.
+/// Hashes all inputs of the image.
 fn fingerprint() -> String {
     let mut hash = Sha256::new().chain_update(arguments(Path::new("files"), Path::new("root")).join("\n"));
     for (path, mode, content) in FILES {
         hash = hash.chain_update(path).chain_update(mode.to_le_bytes()).chain_update(content);
     }
-    hash.finalize().iter().take(6).fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+    hex::encode(&hash.finalize()[..6])
 }
 
-/// How `mmdebstrap` makes `root` of the packages and of what lies in `files`.
+/// Returns the `mmdebstrap` arguments that create `root` from the packages and `files`.
 fn arguments(files: &Path, root: &Path) -> Vec<String> {
     let mut arguments = vec![
         "--variant=minbase".to_owned(),
@@ -115,7 +116,7 @@ fn arguments(files: &Path, root: &Path) -> Vec<String> {
         format!("--customize-hook=chroot \"$1\" systemctl mask {}", MASKED_UNITS.join(" ")),
         format!("--customize-hook=chroot \"$1\" systemctl disable {}", DISABLED_UNITS.join(" ")),
     ];
-    // Nobody reads manuals inside a test's node.
+    // Test nodes need no documentation.
     arguments.extend(
         ["doc", "info", "locale", "man"].map(|kind| format!("--dpkgopt=path-exclude=/usr/share/{kind}/*")),
     );

@@ -1,4 +1,4 @@
-//! The call to one server: connect, say who we are, learn who answers.
+//! The call to one server: connect, identify this agent, identify the server.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::{Duration, Instant};
 
+use landfall_net::TlsError;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
@@ -16,25 +17,24 @@ use crate::http2::{Connection, Event, Headers, Limits, Role, StreamId};
 use crate::mux::{FIRST_CREDIT, FLOW_HEADER};
 use crate::server::granted;
 use crate::socket::Network;
-use crate::tls::{self, TLS_WRITE, TlsError};
-use crate::transport::{Driven, Lost, ReadAhead, Transport};
+use crate::transport::{Driven, Lost, ReadAhead, TLS_WRITE, Transport};
 
-/// From the first packet to the server's answer. Upstream waits for ever.
+/// Timeout from the first packet to the server's response. Upstream has none.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
-/// What a server may have in flight; its tunnels' credit, or ours, bounds what is kept.
+/// Flow-control windows of a server. The credit of each tunnel bounds the memory that its data occupies.
 const WINDOW: u32 = 2 * 1024 * 1024;
 const OWN_WINDOW: u32 = 16 * 1024 * 1024;
 
 pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
 
-/// A server that has answered.
+/// A server that has responded.
 pub(super) struct Called {
     pub(super) transport: Transport<Box<dyn Socket>>,
     pub(super) stream: StreamId,
     pub(super) server_id: String,
     pub(super) server_count: usize,
-    /// What it grants each tunnel, if it is one of ours.
+    /// Credit that the server grants each tunnel; `None` for upstream servers.
     pub(super) credit: Option<u64>,
 }
 
@@ -60,10 +60,10 @@ pub(super) enum CallError {
     Timeout,
 }
 
-/// Waits for the answer.
+/// Waits for the response of the server.
 struct Waiting;
 
-/// Calls a server. Where there are several addresses, each attempt begins with the next one.
+/// Calls a server. With several addresses, each attempt starts at the next one.
 pub(super) async fn call<N: Network>(
     config: &AgentConfig,
     network: &N,
@@ -83,8 +83,8 @@ async fn call_for_ever<N: Network>(
     let (socket, scheme): (Box<dyn Socket>, _) = match &config.tls {
         None => (Box::new(socket), "http"),
         Some(files) => {
-            // Read at each call, so that what is rotated is used.
-            let tls = tls::calling(files).map_err(CallError::Tls)?;
+            // Read at each call, so that rotated files apply.
+            let tls = files.read().map_err(CallError::Tls)?;
             let name = ServerName::try_from(name.clone()).map_err(|_| CallError::Name(name))?;
             let shaken = TlsConnector::from(Arc::new(tls)).connect(name, ReadAhead::new(socket)).await;
             let mut shaken =
@@ -113,8 +113,8 @@ async fn call_for_ever<N: Network>(
     Ok(Called { transport, stream, server_id, server_count, credit })
 }
 
-/// The first of the servers' addresses that answers, and the name it has. All addresses of all names are tried, so that
-/// servers behind one name are met without a load balancer's luck.
+/// Connects to the first address that accepts, and returns its name. It tries all addresses of all names, so that the
+/// agent reaches servers behind one name without a load balancer.
 async fn connect<N: Network>(
     config: &AgentConfig,
     network: &N,

@@ -1,4 +1,4 @@
-//! The far end of a tunnel: dial it, then relay.
+//! The endpoint side of a tunnel: dial, then relay.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,7 +11,7 @@ use crate::packet::{ConnectId, Random};
 use crate::relay::{Socket, relay};
 use crate::socket::Network;
 
-/// As upstream has it.
+/// The timeout of upstream.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
 
 /// A request for a tunnel.
@@ -23,17 +23,17 @@ pub(super) struct Dial {
     pub(super) tunnel: Tunnel,
 }
 
-/// Dials for one request and carries the tunnel to its end.
+/// Dials for one request and relays the tunnel to its end.
 pub(super) async fn serve<N: Network>(dial: Dial, network: N, metrics: Arc<Metrics>) {
     let Dial { queue, random, connect_id, address, tunnel } = dial;
     let started = Instant::now();
     let dialing = tokio::time::timeout(DIAL_LIMIT, connect(&network, &address));
     let dialed = tokio::select! {
         dialed = dialing => dialed.unwrap_or_else(|_| {
-            metrics.dial_timeouts.add();
+            metrics.dial_timeouts.increment();
             Err(format!("dial tcp {address}: i/o timeout"))
         }),
-        // The server has given the dial up: there is nobody to answer.
+        // The server has canceled the dial, so no response is due.
         () = poll_fn(|cx| tunnel.poll_incoming(cx)) => return,
     };
     match dialed {
@@ -44,14 +44,14 @@ pub(super) async fn serve<N: Network>(dial: Dial, network: N, metrics: Arc<Metri
         }
         Err(error) => {
             if !error.ends_with("i/o timeout") {
-                metrics.dial_failures.add();
+                metrics.dial_failures.increment();
             }
             queue.command(Command::Dialed { random, connect_id, error: Some(error) });
         }
     }
 }
 
-/// Connects, or says why not in Go's words: upstream's server reads them.
+/// Connects, or returns the error in Go's wording, which upstream's server parses.
 async fn connect<N: Network>(network: &N, address: &str) -> Result<N::Socket, String> {
     let (host, _) = address
         .rsplit_once(':')
@@ -69,7 +69,7 @@ async fn connect<N: Network>(network: &N, address: &str) -> Result<N::Socket, St
 }
 
 fn reason(error: &io::Error) -> String {
-    /// `EMFILE`: this process has no descriptors left.
+    /// `EMFILE`: this process has reached its descriptor limit.
     const NO_DESCRIPTORS: i32 = 24;
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),

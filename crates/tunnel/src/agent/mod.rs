@@ -1,4 +1,4 @@
-//! The agent: calls servers, dials endpoints for them.
+//! The agent: connects to servers and dials endpoints for them.
 
 mod call;
 mod endpoint;
@@ -28,15 +28,15 @@ use self::leases::LeaseCounter;
 use self::link::{End, Link};
 use self::servers::{Pauses, Servers};
 use crate::config::AgentConfig;
-use crate::health::{Door, HealthListener};
+use crate::health::{self, Door};
 use crate::http2::ErrorCode;
 use crate::metrics::{Broke, Segment};
 use crate::mux::{Command, Queue};
 use crate::socket::{Host, Network};
 
-/// How often a draining agent looks whether its tunnels have ended.
+/// Interval at which a draining agent checks whether its tunnels have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);
-/// For all servers together to be told that the agent leaves.
+/// Timeout to notify all servers that the agent leaves.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 
 /// An agent that is not yet running.
@@ -44,14 +44,14 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 pub struct Agent {
     config: AgentConfig,
     servers: Arc<Servers>,
-    health: Option<HealthListener>,
-    admin: Option<HealthListener>,
-    /// The servers' links.
+    health: Option<landfall_net::Listener>,
+    admin: Option<landfall_net::Listener>,
+    /// Tasks of the links to servers.
     links: TaskTracker,
     leases: Option<LeaseCounter>,
 }
 
-/// The agent cannot start.
+/// An error that prevents the agent from starting.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}")]
 pub struct AgentError {
@@ -62,10 +62,11 @@ pub struct AgentError {
 // === impl Agent ===
 
 impl Agent {
-    /// Binds the ports for probes and administrators, if there are any.
+    /// Binds the health and admin ports, if configured.
+    #[expect(clippy::unused_async, reason = "registers its sockets with the runtime that awaits it")]
     pub async fn bind(config: AgentConfig) -> Result<Self, AgentError> {
-        let health = listen(config.health).await?;
-        let admin = listen(config.admin).await?;
+        let health = listen(config.health)?;
+        let admin = listen(config.admin)?;
         let servers = Servers::new(&config.agent_id);
         Ok(Self {
             config,
@@ -77,7 +78,7 @@ impl Agent {
         })
     }
 
-    /// `--count-server-leases`: learns from leases how many servers there are.
+    /// Implements `--count-server-leases`: counts servers by their leases.
     #[must_use]
     pub fn counting_leases(mut self, cluster: Cluster, query: LeaseQuery, source: CountSource) -> Self {
         self.servers.count_by(source);
@@ -85,21 +86,21 @@ impl Agent {
         self
     }
 
-    /// Where health is served, if it is.
+    /// Returns the address of the health port, if configured.
     pub fn health_address(&self) -> Option<SocketAddr> {
-        self.health.as_ref().and_then(|listener| listener.address().ok())
+        self.health.as_ref().map(landfall_net::Listener::address)
     }
 
-    /// Where administrators are served, if they are.
+    /// Returns the address of the admin port, if configured.
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|listener| listener.address().ok())
+        self.admin.as_ref().map(landfall_net::Listener::address)
     }
 
     pub fn view(&self) -> AgentView {
         AgentView(Arc::clone(&self.servers))
     }
 
-    /// Serves until told to stop; then lets tunnels end by themselves for a while.
+    /// Serves until `stop` is canceled, then lets open tunnels finish for the drain timeout.
     pub async fn run(self, stop: CancellationToken) {
         self.run_in(Host, stop).await;
     }
@@ -111,7 +112,7 @@ impl Agent {
             [(self.health.take(), Door::Probes), (self.admin.take(), Door::Admin { metrics_at })]
         {
             if let Some(listener) = listener {
-                probes.spawn(listener.serve(Arc::new(self.view()), door));
+                probes.spawn(health::serve(listener, Arc::new(self.view()), door));
             }
         }
         let lost = Arc::new(tokio::sync::Notify::new());
@@ -132,11 +133,11 @@ impl Agent {
                 tokio::time::sleep(DRAIN_LOOK).await;
             }
         };
-        // Whether all ended in time makes no difference to what follows.
+        // The shutdown continues after a timeout, too.
         let _ = tokio::time::timeout(self.config.drain_timeout, ended).await;
         self.servers.tell_all(|| Command::Stop);
         self.links.close();
-        // A server that does not take the goodbye finds out by itself.
+        // A server that misses the notification detects the end of the connection.
         let _ = tokio::time::timeout(GOODBYE_LIMIT, self.links.wait()).await;
     }
 
@@ -155,7 +156,7 @@ impl Agent {
                     pauses.usual()
                 }
                 Err(error) => {
-                    self.servers.metrics.calls_failed.add();
+                    self.servers.metrics.calls_failed.increment();
                     tracing::warn!(error = %chain(&error), "no server reached");
                     pauses.longer()
                 }
@@ -200,10 +201,10 @@ impl Agent {
     }
 }
 
-async fn listen(at: Option<(IpAddr, u16)>) -> Result<Option<HealthListener>, AgentError> {
+fn listen(at: Option<(IpAddr, u16)>) -> Result<Option<landfall_net::Listener>, AgentError> {
     let Some((address, port)) = at else { return Ok(None) };
     let address = SocketAddr::new(address, port);
-    HealthListener::bind(address).await.map(Some).map_err(|source| AgentError { address, source })
+    landfall_net::Listener::bind(address).map(Some).map_err(|source| AgentError { address, source })
 }
 
 async fn serve<N: Network>(
@@ -225,7 +226,7 @@ async fn serve<N: Network>(
             tracing::warn!(server = server_id, reason, "server cannot be understood");
         }
         Err(error) => {
-            servers.metrics.servers_lost.add();
+            servers.metrics.servers_lost.increment();
             servers.metrics.packets.broke(Segment::ToAgent, Broke::Unavailable);
             tracing::info!(server = server_id, error = %chain(&error), "server lost");
         }

@@ -1,19 +1,20 @@
-//! What the agent can be asked: readiness, its servers, its metrics.
+//! Queries of a running agent: readiness, servers, metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use landfall_net::metrics::{Counter, Histogram, MetricType, MetricsText};
 use serde::{Deserialize, Serialize};
 
 use super::servers::Servers;
 use crate::health::Health;
-use crate::metrics::{AGENT, AGENT_DIAL_BUCKETS, Calls, Counter, Histogram, Packets, Page, Traffic};
+use crate::metrics::{AGENT, AGENT_DIAL_BUCKETS, Calls, Packets, Traffic};
 
-/// What an agent can be asked while it runs.
+/// A view of a running agent.
 #[derive(Clone, Debug)]
 pub struct AgentView(pub(super) Arc<Servers>);
 
-/// What the admin port tells, and `landfall tunnel status` shows.
+/// The status of an agent on the admin port, which `landfall tunnel status` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentReport {
     pub agent_id: String,
@@ -23,7 +24,7 @@ pub struct AgentReport {
     pub tunnels: usize,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    /// Tunnels that wait for a slow reader now.
+    /// Tunnels that currently wait for a slow reader.
     pub stalled: usize,
     /// Tunnels closed because their reader was too slow.
     pub broken_off: u64,
@@ -42,7 +43,7 @@ pub(super) struct Metrics {
     pub(super) lease_lists: Calls,
 }
 
-/// What `/metrics` says of an agent to which everything has happened: all there is to be read.
+/// Returns a `/metrics` page with every metric and label value of an agent.
 #[cfg(feature = "reference")]
 pub fn metrics_of_everything() -> String {
     let servers = Servers::new("agent");
@@ -76,7 +77,7 @@ impl AgentView {
         self.0.connected()
     }
 
-    /// How many servers there are, as far as they say.
+    /// Returns the number of servers, as far as known.
     pub fn expected_servers(&self) -> usize {
         self.0.expected()
     }
@@ -112,35 +113,31 @@ impl Health for AgentView {
     }
 
     fn status(&self) -> String {
-        // Strings and numbers cannot fail to be written.
+        // Serializing strings and numbers cannot fail.
         serde_json::to_string(&crate::Status::Agent(self.report())).unwrap_or_default()
     }
 
     fn metrics(&self) -> String {
         let metrics = &self.0.metrics;
-        let name = |rest: &str| format!("{AGENT}{rest}");
-        let mut page = Page::default();
-        metrics.dial_duration.write(
-            &mut page,
-            &name("dial_duration_seconds"),
-            "Time to connect to endpoints",
-        );
-        let lost = name("server_connection_failure_count");
-        page.head(&lost, "counter", "Streams to servers that broke, and calls that failed");
-        page.line(&format!("{lost}{{direction=\"from_server\"}}"), metrics.servers_lost.get());
-        page.line(&format!("{lost}{{direction=\"to_server\"}}"), metrics.calls_failed.get());
-        let failures = name("endpoint_dial_failure_total");
-        page.head(&failures, "counter", "Endpoints that could not be reached");
-        page.line(&format!("{failures}{{reason=\"timeout\"}}"), metrics.dial_timeouts.get());
-        page.line(&format!("{failures}{{reason=\"unknown\"}}"), metrics.dial_failures.get());
-        page.single(&name("open_server_connections"), "gauge", "Connected servers", self.connected_servers());
-        page.single(&name("known_server_count"), "gauge", "Servers there are", self.expected_servers());
-        page.single(&name("open_endpoint_connections"), "gauge", "Open tunnels", self.tunnels());
-        metrics.packets.write(&mut page, AGENT);
-        let (total, latency) = (name("lease_lists_total"), name("lease_list_latency_seconds"));
-        metrics.lease_lists.write(&mut page, &total, &latency, "http_response_code");
-        // Leases are listed, never watched; upstream serves this name too, and never counts.
-        page.single(&name("lease_watches_total"), "counter", "Watches of leases", 0);
-        page.finish()
+        let mut text = MetricsText::new(AGENT);
+        text.histogram("dial_duration_seconds", "Time to connect to endpoints.", &metrics.dial_duration);
+        let help = "Total number of failed connections to servers, by direction.";
+        text.family("server_connection_failure_count", MetricType::Counter, help)
+            .value(&[("direction", "from_server")], metrics.servers_lost.get())
+            .value(&[("direction", "to_server")], metrics.calls_failed.get());
+        let help = "Total number of failed connections to endpoints, by reason.";
+        text.family("endpoint_dial_failure_total", MetricType::Counter, help)
+            .value(&[("reason", "timeout")], metrics.dial_timeouts.get())
+            .value(&[("reason", "unknown")], metrics.dial_failures.get());
+        text.gauge("open_server_connections", "Number of connected servers.", self.connected_servers());
+        text.gauge("known_server_count", "Number of known servers.", self.expected_servers());
+        text.gauge("open_endpoint_connections", "Number of open tunnels.", self.tunnels());
+        metrics.packets.write(&mut text);
+        let (total, latency) = ("lease_lists_total", "lease_list_latency_seconds");
+        metrics.lease_lists.write(&mut text, total, latency, "http_response_code");
+        // Upstream exports this name, too, and never increments it: leases are listed, not watched.
+        let help = "Total number of lease watches.";
+        text.counter("lease_watches_total", help, &Counter::default());
+        text.finish()
     }
 }

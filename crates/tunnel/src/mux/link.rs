@@ -12,13 +12,13 @@ use crate::http2::{Connection, StreamId};
 use crate::metrics::{Packets, Segment, Traffic};
 use crate::packet::{ConnectId, Packet, PacketError, Random};
 
-/// Closed tunnels remembered, so that what was under way for them is dropped in silence.
+/// Maximum number of remembered closed tunnels, whose remaining packets are dropped silently.
 const MAX_CLOSED: usize = 4096;
-/// How long an upstream peer's stream is held back for a tunnel whose reader is behind, before that tunnel is closed.
+/// Time for which the stream of an upstream peer is paused for a slow reader, before that reader's tunnel is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TOO_SLOW: &str = "the reader of this tunnel is too slow";
 
-/// Which end of the stream this is.
+/// The end of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,
@@ -41,11 +41,11 @@ pub(crate) struct Mux {
     messages: Messages,
     /// Tunnels whose reader is behind, and since when.
     behind: Vec<(Arc<State>, ConnectId, Instant)>,
-    /// Bytes for which the peer gets no new window while a reader is behind.
+    /// Bytes not released to the peer's window while a reader is behind.
     held: usize,
 }
 
-/// The tunnels closed last.
+/// The most recently closed tunnels.
 #[derive(Debug, Default)]
 struct Closed {
     known: HashSet<ConnectId>,
@@ -80,7 +80,7 @@ impl Mux {
         }
     }
 
-    /// Counts what it carries in `traffic`.
+    /// Counts the traffic in `traffic`.
     #[must_use]
     pub(crate) fn counting(self, traffic: &Arc<Traffic>) -> Self {
         Self { traffic: Arc::clone(traffic), ..self }
@@ -98,7 +98,7 @@ impl Mux {
         self.tunnels.insert(connect_id, tunnel);
     }
 
-    /// Tells the server of a tunnel; from now on it may send.
+    /// Announces a tunnel to the server; from now on it may send.
     pub(crate) fn announce(&mut self, random: Random, connect_id: ConnectId, tunnel: Arc<State>) {
         self.send(Packet::DialResponse { error: String::new(), connect_id, random });
         if tunnel.announced() {
@@ -107,7 +107,7 @@ impl Mux {
         self.add(connect_id, tunnel);
     }
 
-    /// Closes a tunnel that the agent opened for nobody.
+    /// Closes a tunnel that the agent opened for a canceled dial.
     pub(crate) fn refuse(&mut self, connect_id: ConnectId) {
         if connect_id != 0 && self.closed.insert(connect_id) {
             self.send(Packet::CloseRequest { connect_id });
@@ -118,7 +118,7 @@ impl Mux {
         self.control.push_back(packet);
     }
 
-    /// Takes bytes of the stream.
+    /// Adds received bytes of the stream.
     pub(crate) fn push(&mut self, connection: &mut Connection, bytes: Bytes) {
         if self.behind.is_empty() {
             connection.release(self.stream, bytes.len());
@@ -128,7 +128,7 @@ impl Mux {
         self.messages.push(bytes);
     }
 
-    /// The next packet that is not about an existing tunnel.
+    /// Returns the next packet that does not concern an existing tunnel.
     pub(crate) fn next(&mut self, now: Instant) -> Result<Option<Packet>, StreamError> {
         while let Some(message) = self.messages.next().map_err(StreamError::Grpc)? {
             let packet = Packet::decode(message).map_err(StreamError::Packet)?;
@@ -151,7 +151,7 @@ impl Mux {
         Ok(None)
     }
 
-    /// Sends what is waiting, as far as the connection takes it.
+    /// Sends queued packets and data while the connection is writable.
     pub(crate) fn pump(&mut self, connection: &mut Connection) {
         self.recover(connection);
         while connection.is_writable(self.stream) {
@@ -166,14 +166,14 @@ impl Mux {
         }
     }
 
-    /// Looks at the clock: closes tunnels that did not recover, forgets those nobody waits for.
+    /// Closes tunnels that did not recover in time, and expires abandoned ones.
     pub(crate) fn tick(&mut self, connection: &mut Connection, now: Instant) {
         let late = |since: Instant| now.saturating_duration_since(since) >= PATIENCE;
         for (tunnel, connect_id, _) in self.behind.extract_if(.., |(_, _, since)| late(*since)) {
             if tunnel.is_over_mark() {
                 tracing::warn!(connect_id, "tunnel closed: its reader is too slow");
                 tunnel.break_off(TOO_SLOW);
-                self.traffic.broken_off.add();
+                self.traffic.broken_off.increment();
                 self.queue.push_tunnel(tunnel);
             }
         }
@@ -188,7 +188,7 @@ impl Mux {
         self.recover(connection);
     }
 
-    /// The stream is gone, and all tunnels with it.
+    /// Ends all tunnels after the stream is gone.
     pub(crate) fn end(&mut self) {
         self.count_stalled(0);
         for (_, tunnel) in self.tunnels.drain() {
@@ -196,7 +196,7 @@ impl Mux {
         }
     }
 
-    /// Several links may share one count.
+    /// Updates the number of stalled tunnels by its difference, because several links may share one counter.
     fn count_stalled(&mut self, now: usize) {
         self.traffic.stalled.fetch_add(now, Ordering::Relaxed);
         self.traffic.stalled.fetch_sub(std::mem::replace(&mut self.stalled, now), Ordering::Relaxed);
@@ -237,7 +237,7 @@ impl Mux {
 
     fn on_data(&mut self, connect_id: ConnectId, data: Bytes, now: Instant) {
         let Some(tunnel) = self.tunnels.get(&connect_id) else {
-            // Told once; the rest of what is under way is dropped.
+            // The peer gets one close packet; further data in flight is dropped.
             if connect_id != 0 && self.closed.insert(connect_id) {
                 self.control.push_back(match self.side {
                     Side::Server => Packet::CloseRequest { connect_id },
@@ -270,7 +270,7 @@ impl Mux {
         }
     }
 
-    /// Lets the peer go on once no reader is behind.
+    /// Releases the paused stream once no reader is behind.
     fn recover(&mut self, connection: &mut Connection) {
         self.behind.retain(|(tunnel, _, _)| tunnel.is_over_mark());
         if self.behind.is_empty() && self.held > 0 {
@@ -282,7 +282,7 @@ impl Mux {
 // === impl Closed ===
 
 impl Closed {
-    /// True when it was not known.
+    /// Returns whether the ID was new.
     fn insert(&mut self, connect_id: ConnectId) -> bool {
         let new = self.known.insert(connect_id);
         if new {

@@ -1,4 +1,4 @@
-//! An agent's connection: who it is, then its tunnels until it leaves.
+//! An agent's connection: the handshake, then its tunnels until it leaves.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -21,17 +21,17 @@ use crate::packet::{Packet, Random};
 use crate::transport::{Driven, Transport};
 
 const PATH: &[u8] = b"/AgentService/Connect";
-/// From the first byte to the call.
+/// Timeout from the first byte to the call.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
-/// An agent opens one stream; a few more do no harm.
+/// An agent opens one stream; a few more are harmless.
 const MAX_STREAMS: u32 = 16;
-/// What an agent of ours may have in flight: its tunnels' own credit bounds what is kept.
+/// Window of a landfall agent, whose data the credit of each tunnel bounds.
 const OWN_WINDOW: u32 = 16 * 1024 * 1024;
-/// What an upstream agent may have in flight: it can only be slowed down as a whole.
+/// Window of an upstream agent, which can only be slowed down as a whole.
 const UPSTREAM_WINDOW: u32 = 2 * 1024 * 1024;
-/// An agent that takes nothing for so long is asked last.
+/// Time after which a stalled agent is considered suspect and chosen last.
 const DOUBT_AFTER: Duration = Duration::from_secs(10);
-/// An agent that takes nothing for so long is sent away; if it lives, it comes back.
+/// Time after which a stalled agent is disconnected; a live one reconnects.
 const STUCK_LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits for the call.
@@ -42,9 +42,9 @@ struct AgentLink {
     agent: Arc<Agent>,
     shared: Arc<Shared>,
     pending: HashMap<Random, Arc<State>>,
-    /// The agent is to be told that this server leaves.
+    /// Whether the agent is still to be notified that this server stops.
     leaving: bool,
-    /// The agent took something since the last tick.
+    /// Whether the agent accepted data since the last tick.
     moved: bool,
     stuck_since: Option<Instant>,
 }
@@ -99,7 +99,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: Arc<Shared>
     let window = if agent.credit.is_some() { OWN_WINDOW } else { UPSTREAM_WINDOW };
     transport.connection.grow_windows(stream, window);
 
-    let _counted = shared.metrics.agent_streams.hold();
+    let _counted = shared.metrics.agent_streams.guard();
     shared.agents.add(Arc::clone(&agent));
     tracing::info!(agent = agent.id, ours = agent.credit.is_some(), "agent connected");
     let mut link = AgentLink {
@@ -151,7 +151,7 @@ fn identify(headers: &Headers) -> Result<Agent, String> {
     Ok(Agent::new(id.clone(), identifiers, granted(headers)))
 }
 
-/// The credit a peer of ours grants each tunnel.
+/// Returns the credit that a landfall peer grants each tunnel.
 pub(crate) fn granted(headers: &Headers) -> Option<u64> {
     headers.get(FLOW_HEADER).and_then(|value| std::str::from_utf8(value).ok()?.parse().ok())
 }
@@ -185,7 +185,7 @@ impl AgentLink {
         match packet {
             Packet::DialResponse { error, connect_id, random } => {
                 let Some(tunnel) = self.pending.remove(&random) else {
-                    // Whoever asked is gone; so must be the tunnel.
+                    // The requester is gone, so the tunnel must be closed, too.
                     self.shared.metrics.answer_unasked();
                     return self.mux.refuse(connect_id);
                 };
@@ -206,7 +206,7 @@ impl AgentLink {
                 tracing::info!(agent = self.agent.id, "agent is draining");
                 self.agent.draining.store(true, Ordering::Relaxed);
             }
-            // An agent asks for nothing; kinds that are not known are to be ignored.
+            // Agents send no requests; unknown kinds must be ignored.
             _ => {}
         }
     }
@@ -222,7 +222,7 @@ impl AgentLink {
                     self.mux.send(Packet::CloseDial { random });
                 }
             }
-            // Upstream's agent drops its tunnels when it hears this, so it is only told at the end.
+            // Upstream's agent drops its tunnels on GOAWAY, so it gets one only at the end.
             Command::GoAway => self.leaving = self.agent.credit.is_some(),
             Command::Stop => return ControlFlow::Break(End::Stopped),
             Command::Dialed { .. } | Command::Drain => {}
@@ -230,7 +230,7 @@ impl AgentLink {
         ControlFlow::Continue(())
     }
 
-    /// Everything that waits for this agent fails now.
+    /// Fails all pending requests for this agent.
     fn end(&mut self) {
         for command in self.agent.queue.close() {
             if let Command::Dial { tunnel, .. } = command {

@@ -16,21 +16,21 @@ use crate::relay::{Socket, relay};
 use crate::socket::Peer;
 use crate::transport::poll_read;
 
-/// A CONNECT request is a line and a `Host`; kube-apiserver's is 60 bytes long.
+/// Maximum size of a CONNECT request: a line and a `Host`; kube-apiserver's is 60 bytes long.
 const MAX_HEAD: usize = 16 * 1024;
-/// As upstream has it.
+/// The timeout of upstream.
 const HEAD_LIMIT: Duration = Duration::from_secs(60);
-/// An answer nobody reads is not worth waiting for.
+/// Timeout for a client to read the response.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// What a client may send before it has its answer.
+/// Bytes that a client may send before its response.
 const MAX_EARLY: usize = 64 * 1024;
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
 
-/// What the client asked for.
+/// The request of a client.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     address: String,
-    /// What it sent after its request.
+    /// Bytes after the request.
     rest: Bytes,
 }
 
@@ -47,7 +47,7 @@ enum Dialed {
 }
 
 pub(super) async fn serve<S: Peer>(shared: Arc<Shared>, mut socket: S) {
-    let _counted = shared.metrics.http_connections.hold();
+    let _counted = shared.metrics.http_connections.guard();
     let Ok(Some(request)) = tokio::time::timeout(HEAD_LIMIT, read_request(&mut socket)).await else { return };
     let request = match request {
         Ok(request) => request,
@@ -69,7 +69,7 @@ pub(super) async fn serve<S: Peer>(shared: Arc<Shared>, mut socket: S) {
             return answer(&mut socket, status, reason, &text).await;
         }
     };
-    let _timed = shared.metrics.connection_duration.time();
+    let _timed = shared.metrics.connection_duration.timer();
     let told = socket.send_alone(ESTABLISHED);
     let Ok(Ok(receipt)) = tokio::time::timeout(ANSWER_LIMIT, told).await else {
         return shared.metrics.answer_unheard();
@@ -78,7 +78,7 @@ pub(super) async fn serve<S: Peer>(shared: Arc<Shared>, mut socket: S) {
     for bytes in early {
         tunnel.send(bytes);
     }
-    // kube-apiserver takes bytes it reads together with the answer for an error.
+    // kube-apiserver treats bytes that it reads together with the response as an error.
     if silent
         && endpoint_speaks_first(&mut socket, &tunnel).await
         && !matches!(tokio::time::timeout(ANSWER_LIMIT, receipt.signed()).await, Ok(Ok(())))
@@ -88,7 +88,7 @@ pub(super) async fn serve<S: Peer>(shared: Arc<Shared>, mut socket: S) {
     relay(Socket::Client, &mut socket, &tunnel, Some(&shared.metrics.frontend_write)).await;
 }
 
-/// The request, what is wrong with it, or nothing when the client is gone.
+/// Returns the request, its error, or `None` if the client is gone.
 async fn read_request<S: AsyncRead + Unpin>(socket: &mut S) -> Option<Result<Request, Refusal>> {
     let mut head = BytesMut::new();
     loop {
@@ -104,7 +104,7 @@ async fn read_request<S: AsyncRead + Unpin>(socket: &mut S) -> Option<Result<Req
     }
 }
 
-/// The target is the request's target; kube-apiserver's `Host` names something else.
+/// Parses the target from the request line; kube-apiserver's `Host` contains another name.
 fn parse(head: &[u8]) -> Result<String, Refusal> {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = std::str::from_utf8(line).map_err(|_| Refusal::Malformed)?;
@@ -119,7 +119,7 @@ fn parse(head: &[u8]) -> Result<String, Refusal> {
     }
 }
 
-/// Dials, and notices when the client leaves meanwhile: the dial is then dropped, which cancels it at the agent.
+/// Dials, and detects if the client disconnects meanwhile: the dial is then dropped, which cancels it at the agent.
 async fn dial_while_client_waits<S: AsyncRead + Unpin>(
     shared: &Shared,
     socket: &mut S,
@@ -155,7 +155,7 @@ async fn dial_while_client_waits<S: AsyncRead + Unpin>(
     }
 }
 
-/// Returns once either has spoken. What the client said is on its way then.
+/// Returns whether the endpoint sends first. The client's data, if any, is then in flight already.
 async fn endpoint_speaks_first<S: AsyncRead + Unpin>(socket: &mut S, tunnel: &Tunnel) -> bool {
     poll_fn(|cx| {
         match poll_read(socket, cx) {
@@ -163,7 +163,7 @@ async fn endpoint_speaks_first<S: AsyncRead + Unpin>(socket: &mut S, tunnel: &Tu
                 tunnel.send(bytes);
                 return Poll::Ready(false);
             }
-            // The relay meets the same error.
+            // The relay gets the same error.
             Poll::Ready(Err(_)) => return Poll::Ready(false),
             Poll::Pending => {}
         }
@@ -178,7 +178,7 @@ async fn answer<S: AsyncWrite + Unpin>(socket: &mut S, status: u16, reason: &str
          Connection: close\r\n\r\n{text}",
         text.len()
     );
-    // A client that is gone does not miss it.
+    // The client may have disconnected.
     let _ = tokio::time::timeout(ANSWER_LIMIT, async {
         socket.write_all(answer.as_bytes()).await?;
         socket.shutdown().await

@@ -1,5 +1,5 @@
-//! The lease by which agents count servers: kept while the server runs, given up when it stops, and the leases of
-//! servers that died cleared away.
+//! The lease by which agents count servers: renewed while the server runs and released when it stops. The server also
+//! deletes the leases of crashed servers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,17 +14,17 @@ use landfall_model::chain;
 use super::Shared;
 use crate::number::random;
 
-/// As upstream has them.
+/// The durations of upstream.
 const VALID: Duration = Duration::from_secs(30);
 const RENEW: Duration = Duration::from_secs(15);
-/// After a failure, so that one failed renewal does not cost the lease.
+/// Interval after a failure, so that one failed renewal does not lose the lease.
 const RETRY: Duration = Duration::from_secs(5);
-/// Upstream spreads renewals by 4 %.
+/// Upstream varies renewals by 4 %.
 const JITTER_PERCENT: u32 = 4;
-/// For the last word to the cluster.
+/// Timeout to release the lease on shutdown.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
-/// `--enable-lease-controller`.
+/// Settings of `--enable-lease-controller`.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
     /// `--lease-namespace`
@@ -33,7 +33,7 @@ pub struct LeaseSettings {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Keeps this server's lease.
+/// Renews this server's lease.
 pub(super) struct LeaseKeeper {
     cluster: Cluster,
     own: OwnLease,
@@ -44,7 +44,7 @@ pub(super) struct LeaseKeeper {
 #[error("`{0}` is not a list of labels; hint: `name=value,name=value`")]
 pub struct LabelError(String);
 
-/// Labels as `--lease-label` takes them.
+/// Parses labels in the format of `--lease-label`.
 pub fn labels(text: &str) -> Result<BTreeMap<String, String>, LabelError> {
     let wrong = || LabelError(text.to_owned());
     let pairs = text.split(',').filter(|pair| !pair.is_empty());
@@ -74,7 +74,7 @@ impl LeaseKeeper {
         Self { cluster, own, query }
     }
 
-    /// Keeps the lease for ever, and clears away those of servers that died.
+    /// Renews the lease without end, and deletes those of crashed servers.
     pub(super) async fn keep(&self, shared: &Arc<Shared>) {
         loop {
             let held = self.cluster.hold_lease(&self.own, Timestamp::now()).await;
@@ -88,7 +88,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// Agents that count leases look elsewhere from now on.
+    /// Releases the lease, so that agents that count leases connect elsewhere.
     pub(super) async fn release(&self) {
         match tokio::time::timeout(RELEASE_LIMIT, self.cluster.release_lease(&self.own)).await {
             Ok(Ok(())) => {}
@@ -113,10 +113,10 @@ impl LeaseKeeper {
             metrics.deleted.observe(&deleted, started.elapsed());
             match deleted {
                 Ok(()) => {
-                    metrics.culled.add();
+                    metrics.culled.increment();
                     tracing::info!(lease = lease.name, "lease of a lost server cleared away");
                 }
-                // Renewed, or cleared away by another server, since it was seen.
+                // The lease was renewed, or deleted by another server, in the meantime.
                 Err(error) if error.is_answer() => {
                     tracing::debug!(error = %chain(&error), "lease left alone");
                 }

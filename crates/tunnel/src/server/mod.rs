@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use landfall_cluster::Cluster;
+use landfall_net::{ClientCertificates, Reloading, TlsError};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -40,34 +41,35 @@ use self::lease::LeaseKeeper;
 use self::repeats::Repeats;
 use self::status::Metrics;
 use crate::config::{DEFAULT_DIAL_TIMEOUT, Frontend, Mode, ServerConfig};
-use crate::health::{Door, HealthListener};
+use crate::health::{self, Door};
 use crate::mux::Command;
 use crate::socket::{Peer, listen};
-use crate::tls::{Alpn, Serving, TLS_WRITE, TlsError};
-use crate::transport::ReadAhead;
+use crate::transport::{ReadAhead, TLS_WRITE};
 
-/// From the first byte to the end of the TLS handshake.
+/// gRPC peers require ALPN `h2`.
+const HTTP_2: &[&[u8]] = &[b"h2"];
+/// Timeout from the first byte to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// After an accept that failed, usually for want of descriptors.
+/// Pause after a failed accept, usually because of the descriptor limit.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// For all agents together to be told that the server leaves.
+/// Timeout to notify all agents that the server stops.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 
-/// A server that listens and does not yet serve.
+/// A server that listens but does not serve yet.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     agents: TcpListener,
-    agent_tls: Option<Arc<Serving>>,
+    agent_tls: Option<Arc<Reloading<rustls::ServerConfig>>>,
     frontend: Listener,
-    health: Option<HealthListener>,
-    admin: Option<HealthListener>,
+    health: Option<landfall_net::Listener>,
+    admin: Option<landfall_net::Listener>,
     mode: Mode,
     grace: Duration,
     lease: Option<LeaseKeeper>,
 }
 
-/// Says whether an agent's token is good. The answer to a bad one is told to the agent.
+/// Authentication of agents by token. The agent receives the reason for a rejection.
 pub trait Authenticate: std::fmt::Debug + Send + Sync {
     fn check<'a>(&'a self, token: &'a [u8]) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 }
@@ -77,7 +79,7 @@ pub(crate) struct Shared {
     agents: Agents,
     server_id: String,
     server_count: u32,
-    /// Servers that hold a lease, as last seen.
+    /// Number of servers with a lease, at the last count.
     counted: AtomicU32,
     dial_timeout: Duration,
     keepalive: Duration,
@@ -85,16 +87,16 @@ pub(crate) struct Shared {
     authenticate: Option<Arc<dyn Authenticate>>,
     metrics: Metrics,
     failed_dials: Repeats<Discriminant<DialError>>,
-    /// Told to stop: what is open goes on, nothing new is wanted.
+    /// Set on shutdown: open tunnels continue, new ones are rejected.
     draining: AtomicBool,
-    /// The agents' links.
+    /// Tasks of the links to agents.
     links: TaskTracker,
 }
 
 #[derive(Debug)]
 enum Listener {
     Unix(UnixListener, PathBuf),
-    Tcp(TcpListener, Arc<Serving>),
+    Tcp(TcpListener, Arc<Reloading<rustls::ServerConfig>>),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -118,20 +120,22 @@ pub enum ServerError {
 // === impl Server ===
 
 impl Server {
-    /// Binds everything; nothing is bound when any certificate is unusable.
+    /// Binds all listeners, or none if a certificate is unusable.
     pub async fn bind(
         config: ServerConfig,
         authenticate: Option<Arc<dyn Authenticate>>,
     ) -> Result<Self, ServerError> {
         let shared = Shared::new(&config, authenticate);
-        let policy = &config.tls_policy;
+        let policy = || config.tls_policy.clone();
         let agent_tls = config
             .agent_tls
-            .map(|files| Serving::load(files, Alpn::Http2, policy).map_err(ServerError::AgentTls));
-        let agent_tls = agent_tls.transpose()?;
-        let alpn = match config.mode {
-            Mode::Grpc => Alpn::Http2,
-            Mode::HttpConnect => Alpn::None,
+            .map(|files| files.load(ClientCertificates::Required, HTTP_2, policy()))
+            .transpose()
+            .map_err(ServerError::AgentTls)?;
+        let protocols: &[&[u8]] = match config.mode {
+            Mode::Grpc => HTTP_2,
+            // kube-apiserver's CONNECT client offers no ALPN protocol, and HTTP/2 must not be selected for it.
+            Mode::HttpConnect => &[],
         };
         let frontend = match config.frontend {
             Frontend::Unix { path, delete_existing, permissions } => {
@@ -139,7 +143,8 @@ impl Server {
                 Listener::Unix(listener, path)
             }
             Frontend::Tcp { address, port, tls } => {
-                let tls = Serving::load(tls, alpn, policy).map_err(ServerError::FrontendTls)?;
+                let tls = tls.load(ClientCertificates::Required, protocols, policy());
+                let tls = tls.map_err(ServerError::FrontendTls)?;
                 let address = SocketAddr::new(address, port);
                 let listener = listen(address).await;
                 Listener::Tcp(listener.map_err(|source| ServerError::Listen { address, source })?, tls)
@@ -148,8 +153,8 @@ impl Server {
         let address = SocketAddr::new(config.agent_bind_address, config.agent_port);
         let agents = listen(address).await;
         let agents = agents.map_err(|source| ServerError::ListenForAgents { address, source })?;
-        let health = listen_for_questions(config.health).await?;
-        let admin = listen_for_questions(config.admin).await?;
+        let health = listen_for_questions(config.health)?;
+        let admin = listen_for_questions(config.admin)?;
         let (mode, grace) = (config.mode, config.graceful_shutdown_timeout);
         Ok(Self {
             shared: Arc::new(shared),
@@ -164,7 +169,7 @@ impl Server {
         })
     }
 
-    /// Keeps a lease in the cluster while it runs, so that agents can count servers.
+    /// Holds a lease in the cluster while the server runs, so that agents can count servers.
     #[must_use]
     pub fn keeping_a_lease(mut self, cluster: Cluster, settings: LeaseSettings) -> Self {
         self.lease = Some(LeaseKeeper::new(cluster, settings, &self.shared.server_id));
@@ -179,7 +184,7 @@ impl Server {
         self.agents.local_addr()
     }
 
-    /// Where the frontend listens, unless on a Unix socket.
+    /// Returns the address of the frontend, unless it is a Unix socket.
     pub fn frontend_address(&self) -> Option<SocketAddr> {
         match &self.frontend {
             Listener::Unix(..) => None,
@@ -187,17 +192,17 @@ impl Server {
         }
     }
 
-    /// Where health is served, if it is.
+    /// Returns the address of the health port, if configured.
     pub fn health_address(&self) -> Option<SocketAddr> {
-        self.health.as_ref().and_then(|listener| listener.address().ok())
+        self.health.as_ref().map(landfall_net::Listener::address)
     }
 
-    /// Where administrators are served, if they are.
+    /// Returns the address of the admin port, if configured.
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|listener| listener.address().ok())
+        self.admin.as_ref().map(landfall_net::Listener::address)
     }
 
-    /// Serves until told to stop, then lets tunnels end by themselves for a while.
+    /// Serves until `stop` is canceled, then lets open tunnels finish for the grace period.
     pub async fn run(self, stop: CancellationToken) {
         let shared = self.shared;
         let mut watches = tokio::task::JoinSet::new();
@@ -207,10 +212,10 @@ impl Server {
         for (listener, door) in [(self.health, Door::Probes), (self.admin, Door::Admin { metrics_at: None })]
         {
             if let Some(listener) = listener {
-                watches.spawn(listener.serve(Arc::new(ServerView(Arc::clone(&shared))), door));
+                watches.spawn(health::serve(listener, Arc::new(ServerView(Arc::clone(&shared))), door));
             }
         }
-        // Tasks of their own, so that what is accepted starts on the thread that accepted it.
+        // Each listener has its own task, so that a connection starts on the thread that accepted it.
         let mut doors = tokio::task::JoinSet::new();
         doors.spawn({
             let (shared, tls) = (Arc::clone(&shared), self.agent_tls);
@@ -257,7 +262,7 @@ impl Server {
         }
         doors.shutdown().await;
         if let Some(path) = socket_path {
-            // It may have been removed already; a leftover is removed by the next start.
+            // The socket may already be removed; the next start removes a stale one.
             let _ = std::fs::remove_file(path);
         }
         shared.draining.store(true, Ordering::Relaxed);
@@ -291,12 +296,13 @@ impl Shared {
         }
     }
 
-    /// What agents are told. Leases know of servers that came later; a server that keeps none is only in the flag.
+    /// Returns the number of servers for agents. Leases include servers added later; the flag includes servers without
+    /// a lease.
     fn server_count(&self) -> u32 {
         self.server_count.max(self.counted.load(Ordering::Relaxed))
     }
 
-    /// Sends agents to look for another server, lets tunnels end by themselves for a while, then ends the links.
+    /// Sends GOAWAY to agents, lets open tunnels finish for a while, then ends the links.
     async fn drain(&self, grace: Duration) {
         for agent in self.agents.all() {
             agent.queue.command(Command::GoAway);
@@ -307,25 +313,25 @@ impl Shared {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         };
-        // Whether all ended in time makes no difference to what follows.
+        // The shutdown continues after a timeout, too.
         let _ = tokio::time::timeout(grace, ended).await;
         for agent in self.agents.all() {
             agent.queue.command(Command::Stop);
         }
         self.links.close();
-        // An agent that does not take the goodbye finds out by itself.
+        // An agent that misses the notification detects the end of the connection.
         let _ = tokio::time::timeout(GOODBYE_LIMIT, self.links.wait()).await;
     }
 }
 
-async fn listen_for_questions(at: Option<(IpAddr, u16)>) -> Result<Option<HealthListener>, ServerError> {
+fn listen_for_questions(at: Option<(IpAddr, u16)>) -> Result<Option<landfall_net::Listener>, ServerError> {
     let Some((address, port)) = at else { return Ok(None) };
     let address = SocketAddr::new(address, port);
-    let bound = HealthListener::bind(address).await;
+    let bound = landfall_net::Listener::bind(address);
     bound.map(Some).map_err(|source| ServerError::Listen { address, source })
 }
 
-/// The next connection. A failed accept concerns that connection, or passes.
+/// Accepts the next connection. A failed accept concerns a single connection, or is temporary.
 async fn accept<S, A, F: Future<Output = io::Result<(S, A)>>>(next: impl Fn() -> F) -> S {
     loop {
         match next().await {
@@ -338,14 +344,14 @@ async fn accept<S, A, F: Future<Output = io::Result<(S, A)>>>(next: impl Fn() ->
     }
 }
 
-fn spawn_agent(shared: Arc<Shared>, socket: TcpStream, tls: Option<&Serving>) {
+fn spawn_agent(shared: Arc<Shared>, socket: TcpStream, tls: Option<&Reloading<rustls::ServerConfig>>) {
     crate::socket::prepare(&socket);
     let links = shared.links.clone();
     let Some(tls) = tls else {
         links.spawn(agent_link::serve(shared, socket));
         return;
     };
-    let acceptor = TlsAcceptor::from(tls.config());
+    let acceptor = TlsAcceptor::from(tls.get());
     links.spawn(async move {
         match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(ReadAhead::new(socket))).await {
             Ok(Ok(mut socket)) => {
@@ -362,9 +368,14 @@ fn spawn_frontend(shared: Arc<Shared>, mode: Mode, socket: UnixStream) {
     tokio::spawn(serve_frontend(shared, mode, socket));
 }
 
-fn spawn_tls_frontend(shared: Arc<Shared>, mode: Mode, socket: TcpStream, tls: &Serving) {
+fn spawn_tls_frontend(
+    shared: Arc<Shared>,
+    mode: Mode,
+    socket: TcpStream,
+    tls: &Reloading<rustls::ServerConfig>,
+) {
     crate::socket::prepare(&socket);
-    let acceptor = TlsAcceptor::from(tls.config());
+    let acceptor = TlsAcceptor::from(tls.get());
     tokio::spawn(async move {
         match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(socket)).await {
             Ok(Ok(socket)) => serve_frontend(shared, mode, socket).await,
@@ -381,7 +392,8 @@ async fn serve_frontend<S: Peer>(shared: Arc<Shared>, mode: Mode, socket: S) {
     }
 }
 
-/// A socket for those who may use it. One that is left over is removed; one in use, or a file of any other kind, is not.
+/// Binds a Unix socket with the configured permissions. A stale socket is replaced; one in use, or a file of another
+/// type, is not.
 async fn bind_unix(
     path: &Path,
     delete_existing: bool,
@@ -389,7 +401,7 @@ async fn bind_unix(
 ) -> Result<UnixListener, ServerError> {
     let failed = |source| ServerError::ListenUnix { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
-        // Whatever else is there is somebody's, and the name a mistake.
+        // Another type of file indicates a wrong path; deleting it could lose data.
         Ok(there) if !there.file_type().is_socket() => {
             return Err(ServerError::NotASocket { path: path.to_owned() });
         }
@@ -399,7 +411,7 @@ async fn bind_unix(
             }
             std::fs::remove_file(path).map_err(failed)?;
         }
-        // Binding says what is wrong.
+        // `bind` reports the error.
         Ok(_) | Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
@@ -407,7 +419,7 @@ async fn bind_unix(
     Ok(listener)
 }
 
-/// What a simulation needs: a server without listeners.
+/// A server without listeners, for simulations.
 #[cfg(test)]
 pub(crate) mod parts {
     use super::{Arc, Mode, Peer, ServerConfig, ServerView, Shared};

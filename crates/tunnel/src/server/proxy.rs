@@ -1,4 +1,4 @@
-//! The gRPC frontend: `ProxyService/Proxy`. A stream carries one tunnel; a connection carries many streams.
+//! The gRPC frontend: `ProxyService/Proxy`. A stream contains one tunnel; a connection may have many streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -9,21 +9,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use landfall_model::chain;
+use landfall_net::metrics::{GaugeGuard, Timer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Shared;
 use super::dial::{DialError, dial};
 use crate::grpc::{self, Messages, Status};
 use crate::http2::{Connection, ErrorCode, Event, Headers, Limits, Role, StreamId};
-use crate::metrics::{Broke, Held, Segment, Timed};
+use crate::metrics::{Broke, Segment};
 use crate::mux::Tunnel;
 use crate::packet::{ConnectId, Packet, Random};
 use crate::transport::{Driven, Transport};
 
 const PATH: &[u8] = b"/ProxyService/Proxy";
-/// kube-apiserver opens one stream on each connection today, and many on one in the future.
+/// kube-apiserver currently opens one stream per connection, and plans to open many.
 const MAX_STREAMS: u32 = 100_000;
-/// Pieces one tunnel sends before the next has its turn.
+/// Pieces that one tunnel sends before the next.
 const TURN: usize = 4;
 
 type Dialing = Pin<Box<dyn Future<Output = Result<Tunnel, DialError>> + Send>>;
@@ -31,29 +32,29 @@ type Dialing = Pin<Box<dyn Future<Output = Result<Tunnel, DialError>> + Send>>;
 struct Proxy {
     shared: Arc<Shared>,
     streams: BTreeMap<StreamId, Stream>,
-    /// Streams that something happened to.
+    /// Streams with a pending wake-up.
     woken: Arc<Woken>,
-    /// Streams that have more to send than the connection takes.
+    /// Streams with more data than the connection accepts.
     waiting: BTreeSet<StreamId>,
 }
 
 struct Stream {
     messages: Messages,
     phase: Phase,
-    /// Bytes for which the client gets no new window until its tunnel has room.
+    /// Bytes not released to the client's window until its tunnel has capacity.
     held: usize,
-    full: Option<Held>,
-    /// Since when the client takes nothing.
+    full: Option<GaugeGuard>,
+    /// Time since which the client accepts no data.
     blocked: Option<Instant>,
     waker: Waker,
     shared: Arc<Shared>,
-    _counted: Held,
+    _counted: GaugeGuard,
 }
 
 enum Phase {
     Idle,
     Dialing { random: Random, dialing: Dialing },
-    Open { random: Random, connect_id: ConnectId, tunnel: Tunnel, _timed: Timed },
+    Open { random: Random, connect_id: ConnectId, tunnel: Tunnel, _timed: Timer },
     Done,
 }
 
@@ -71,7 +72,7 @@ struct StreamWaker {
     woken: Arc<Woken>,
 }
 
-/// Why a stream is broken off.
+/// Reason for aborting a stream.
 struct Broken(&'static str);
 
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: Arc<Shared>, socket: S) {
@@ -83,7 +84,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: Arc<Shared>
     let mut transport = Transport::new(socket, Connection::new(Role::Server, limits));
     let mut proxy =
         Proxy { shared, streams: BTreeMap::new(), woken: Arc::default(), waiting: BTreeSet::new() };
-    // Ends with the connection; dropping the streams closes their tunnels.
+    // Returns when the connection ends; dropping the streams closes their tunnels.
     let Err(error) = transport.drive(&mut proxy).await;
     tracing::debug!(error = %chain(&error), "frontend left");
 }
@@ -109,7 +110,7 @@ impl Proxy {
             blocked: None,
             waker,
             shared: Arc::clone(&self.shared),
-            _counted: self.shared.metrics.proxy_streams.hold(),
+            _counted: self.shared.metrics.proxy_streams.guard(),
         };
         self.streams.insert(id, stream);
     }
@@ -121,7 +122,7 @@ impl Proxy {
         } else {
             stream.held += bytes.len();
             let full = &self.shared.metrics.full_frontends;
-            stream.full.get_or_insert_with(|| full.hold());
+            stream.full.get_or_insert_with(|| full.guard());
         }
         stream.messages.push(bytes);
         if let Err(Broken(reason)) = stream.take_packets(connection, id) {
@@ -134,7 +135,7 @@ impl Proxy {
         self.advance(connection, id);
     }
 
-    /// Does what can be done for a stream now.
+    /// Advances a stream as far as possible.
     fn advance(&mut self, connection: &mut Connection, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.advance(connection, id).is_pending() {
@@ -219,12 +220,12 @@ impl Stream {
                     tunnel.send(data);
                 }
                 (Packet::CloseRequest { connect_id }, _) => {
-                    // Dropping the tunnel closes it after what was sent; the client need not wait for that.
+                    // Dropping the tunnel closes it after the queued data, for which the client need not wait.
                     self.phase = Phase::Done;
                     let closed = Packet::CloseResponse { error: String::new(), connect_id };
                     write(&self.shared, connection, id, closed);
                 }
-                // Also after the dial: the two may have crossed.
+                // Also valid after the dial, because the response and this packet may have crossed.
                 (
                     Packet::CloseDial { random },
                     Phase::Dialing { random: own, .. } | Phase::Open { random: own, .. },
@@ -237,7 +238,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Pending while the connection takes no more.
+    /// Advances the tunnel. Pending while the connection accepts no more data.
     fn advance(&mut self, connection: &mut Connection, id: StreamId) -> Poll<()> {
         let mut cx = Context::from_waker(&self.waker);
         if let Phase::Dialing { random, dialing } = &mut self.phase {
@@ -250,7 +251,7 @@ impl Stream {
             write(&self.shared, connection, id, Packet::DialResponse { error, connect_id, random });
             connection.flush();
             self.phase = dialed.map_or(Phase::Done, |tunnel| {
-                let timed = self.shared.metrics.connection_duration.time();
+                let timed = self.shared.metrics.connection_duration.timer();
                 Phase::Open { random, connect_id, tunnel, _timed: timed }
             });
         }

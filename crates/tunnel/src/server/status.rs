@@ -1,23 +1,22 @@
-//! What the server can be asked: readiness, its agents, its metrics.
+//! Queries of a running server: readiness, agents, metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use landfall_net::metrics::{Counter, Gauge, Histogram, MetricType, MetricsText};
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
 use super::agents::Agent;
 use super::dial::DialError;
 use crate::health::Health;
-use crate::metrics::{
-    CONNECTION_BUCKETS, Calls, Counter, Gauge, Histogram, Packets, Page, SERVER, SERVER_DIAL_BUCKETS,
-};
+use crate::metrics::{CONNECTION_BUCKETS, Calls, Packets, SERVER, SERVER_DIAL_BUCKETS};
 
-/// What a server can be asked while it runs.
+/// A view of a running server.
 #[derive(Clone, Debug)]
 pub struct ServerView(pub(super) Arc<Shared>);
 
-/// What the admin port tells, and `landfall tunnel status` shows.
+/// The status of a server on the admin port, which `landfall tunnel status` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStatus {
     pub server_id: String,
@@ -32,18 +31,18 @@ pub struct ServerStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentStatus {
     pub id: String,
-    /// It grants credit per tunnel: an agent of ours.
+    /// Whether this is a landfall agent, which grants credit per tunnel.
     pub ours: bool,
     pub draining: bool,
-    /// It did not answer lately.
+    /// Whether the agent failed to respond recently.
     pub doubted: bool,
     pub connected_seconds: u64,
     pub tunnels: usize,
-    /// Dials without an answer yet.
+    /// Pending dials.
     pub pending: usize,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    /// Tunnels that wait for a slow reader now.
+    /// Tunnels that currently wait for a slow reader.
     pub stalled: usize,
     /// Tunnels closed because their reader was too slow.
     pub broken_off: u64,
@@ -58,7 +57,7 @@ pub(super) struct Metrics {
     pub(super) agent_streams: Arc<Gauge>,
     pub(super) http_connections: Arc<Gauge>,
     pub(super) frontend_write: Arc<Histogram>,
-    /// gRPC clients that are held back because their tunnel has no room.
+    /// gRPC clients that are paused because their tunnel has no capacity.
     pub(super) full_frontends: Arc<Gauge>,
     pub(super) leases: LeaseMetrics,
     failures: [Counter; FAILURES.len()],
@@ -71,7 +70,7 @@ pub(super) struct LeaseMetrics {
     pub(super) culled: Counter,
 }
 
-/// Why dials fail, in upstream's words.
+/// Reasons for failed dials, with upstream's names.
 const FAILURES: [&str; 7] = [
     "no_agent",
     "error_response",
@@ -82,10 +81,10 @@ const FAILURES: [&str; 7] = [
     "send_rsp",
 ];
 
-/// What `/metrics` says of a server to which everything has happened: all there is to be read.
+/// Returns a `/metrics` page with every metric and label value of a server.
 #[cfg(feature = "reference")]
 pub fn metrics_of_everything() -> String {
-    use crate::config::{AgentLimits, Frontend, Mode, Strategy, TlsPolicy};
+    use crate::config::{AgentLimits, Frontend, Mode, Strategy};
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
@@ -95,7 +94,7 @@ pub fn metrics_of_everything() -> String {
         agent_bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         agent_port: 0,
         agent_tls: None,
-        tls_policy: TlsPolicy::default(),
+        tls_policy: landfall_net::TlsPolicy::default(),
         health: None,
         admin: None,
         keepalive_time: Duration::ZERO,
@@ -140,28 +139,28 @@ impl Metrics {
             DialError::AgentLost => 2,
             DialError::Timeout => 3,
         };
-        self.failures[reason].add();
+        self.failures[reason].increment();
     }
 
     pub(super) fn client_left(&self) {
-        self.failures[4].add();
+        self.failures[4].increment();
     }
 
-    /// An agent answered a dial that nobody waits for.
+    /// Counts an agent's response to a dial that is no longer pending.
     pub(super) fn answer_unasked(&self) {
-        self.failures[5].add();
+        self.failures[5].increment();
     }
 
-    /// The client was gone when it was to be told of its tunnel.
+    /// Counts a client that disconnected before the response to its dial.
     pub(super) fn answer_unheard(&self) {
-        self.failures[6].add();
+        self.failures[6].increment();
     }
 }
 
 // === impl ServerView ===
 
 impl ServerView {
-    /// Whether an agent could be chosen for a dial.
+    /// Returns whether an agent could be selected for a dial.
     pub fn is_ready(&self) -> bool {
         self.0.agents.is_ready() && !self.is_draining()
     }
@@ -214,54 +213,54 @@ impl Health for ServerView {
     }
 
     fn status(&self) -> String {
-        // Strings and numbers cannot fail to be written.
+        // Serializing strings and numbers cannot fail.
         serde_json::to_string(&crate::Status::Server(self.status())).unwrap_or_default()
     }
 
     fn metrics(&self) -> String {
         let (metrics, agents) = (&self.0.metrics, self.agents());
-        let name = |rest: &str| format!("{SERVER}{rest}");
-        let mut page = Page::default();
-        metrics.dial_duration.write(&mut page, &name("dial_duration_seconds"), "Time to a tunnel");
-        let help = "Time that bytes waited for a frontend to take them";
-        metrics.frontend_write.write(&mut page, &name("frontend_write_duration_seconds"), help);
-        let help = "Life time of tunnels";
-        metrics.connection_duration.write(&mut page, &name("connection_duration_seconds"), help);
-        let connections = name("grpc_connections");
-        page.head(&connections, "gauge", "Open gRPC streams");
-        page.line(&format!("{connections}{{service_method=\"Proxy\"}}"), metrics.proxy_streams.get());
-        page.line(&format!("{connections}{{service_method=\"Connect\"}}"), metrics.agent_streams.get());
+        let mut text = MetricsText::new(SERVER);
+        text.histogram("dial_duration_seconds", "Time to establish a tunnel.", &metrics.dial_duration);
+        text.histogram(
+            "frontend_write_duration_seconds",
+            "Time that data waited until the frontend accepted it.",
+            &metrics.frontend_write,
+        );
+        let help = "Lifetime of tunnels.";
+        text.histogram("connection_duration_seconds", help, &metrics.connection_duration);
+        text.family("grpc_connections", MetricType::Gauge, "Number of open gRPC streams.")
+            .value(&[("service_method", "Proxy")], metrics.proxy_streams.get())
+            .value(&[("service_method", "Connect")], metrics.agent_streams.get());
         let open = metrics.http_connections.get();
-        page.single(&name("http_connections"), "gauge", "Open HTTP CONNECT clients", open);
-        page.single(&name("ready_backend_connections"), "gauge", "Connected agents", agents.len());
-        let ready = name("ready_backends");
-        page.head(&ready, "gauge", "Agents that a strategy can choose");
+        text.gauge("http_connections", "Number of open HTTP CONNECT clients.", open);
+        text.gauge("ready_backend_connections", "Number of connected agents.", agents.len());
+        let help = "Number of agents available, by proxy strategy.";
+        let mut family = text.family("ready_backends", MetricType::Gauge, help);
         for (strategy, count) in self.0.agents.counts() {
-            page.line(&format!("{ready}{{proxy_strategy=\"{strategy}\"}}"), count);
+            family.value(&[("proxy_strategy", strategy)], count);
         }
         let pending: usize = agents.iter().map(|agent| agent.pending).sum();
-        page.single(&name("pending_backend_dials"), "gauge", "Dials without an answer yet", pending);
+        text.gauge("pending_backend_dials", "Number of dials without a response.", pending);
         let tunnels: usize = agents.iter().map(|agent| agent.tunnels).sum();
-        page.single(&name("established_connections"), "gauge", "Open tunnels", tunnels);
-        let full = name("full_receive_channels");
-        page.head(&full, "gauge", "Tunnels that wait for a slow reader");
+        text.gauge("established_connections", "Number of open tunnels.", tunnels);
         let stalled: usize = agents.iter().map(|agent| agent.stalled).sum();
-        page.line(&format!("{full}{{service_method=\"Connect\"}}"), stalled);
-        page.line(&format!("{full}{{service_method=\"Proxy\"}}"), metrics.full_frontends.get());
-        let failures = name("dial_failure_count");
-        page.head(&failures, "counter", "Dials that failed");
+        let help = "Number of tunnels that wait for a slow reader.";
+        text.family("full_receive_channels", MetricType::Gauge, help)
+            .value(&[("service_method", "Connect")], stalled)
+            .value(&[("service_method", "Proxy")], metrics.full_frontends.get());
+        let help = "Total number of failed dials, by reason.";
+        let mut family = text.family("dial_failure_count", MetricType::Counter, help);
         for (reason, count) in FAILURES.iter().zip(&metrics.failures) {
-            page.line(&format!("{failures}{{reason=\"{reason}\"}}"), count.get());
+            family.value(&[("reason", reason)], count.get());
         }
-        metrics.packets.write(&mut page, SERVER);
+        metrics.packets.write(&mut text);
         let leases = &metrics.leases;
-        let help = "Leases of lost servers cleared away";
-        page.single(&name("culled_leases_count"), "counter", help, leases.culled.get());
+        let help = "Total number of leases of lost servers that were deleted.";
+        text.counter("culled_leases_count", help, &leases.culled);
         for (calls, what) in [(&leases.listed, "list"), (&leases.deleted, "delete")] {
-            let (total, latency) =
-                (name(&format!("lease_{what}_total")), name(&format!("lease_{what}_latency_seconds")));
-            calls.write(&mut page, &total, &latency, "http_status_code");
+            let (total, latency) = (format!("lease_{what}_total"), format!("lease_{what}_latency_seconds"));
+            calls.write(&mut text, &total, &latency, "http_status_code");
         }
-        page.finish()
+        text.finish()
     }
 }

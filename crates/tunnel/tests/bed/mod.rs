@@ -1,4 +1,4 @@
-//! Tunnels between any server and any agent, ours or upstream's, for tests.
+//! Tunnels between landfall's or upstream's servers and agents, for tests.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -22,7 +22,8 @@ use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{Binary, Need, Process, eventually, free_port};
 use landfall_tunnel::agent::{Agent, AgentView};
 use landfall_tunnel::config::{
-    AgentConfig, CallingFiles, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig, ServingFiles,
+    AgentConfig, CertificateFiles, ClientTls, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig,
+    ServerTlsFiles,
 };
 use landfall_tunnel::server::{Authenticate, Server, ServerView};
 use tempfile::TempDir;
@@ -34,12 +35,12 @@ use self::endpoint::Endpoint;
 use self::namespace::Namespace;
 
 pub const SOON: Duration = Duration::from_secs(20);
-/// What could not be delivered is given up in steps: by the client, the server and the agent.
+/// Timeout for cleanup: client, server and agent discard undeliverable data one after another.
 const GONE: Duration = Duration::from_secs(60);
 pub const UPSTREAM: &[Need] =
     &[Need::Built(Binary::KonnectivityServer), Need::Built(Binary::KonnectivityAgent)];
 
-/// Whose server and whose agent.
+/// The implementations of server and agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
     OursOurs,
@@ -47,7 +48,7 @@ pub enum Pairing {
     OurAgent,
 }
 
-/// Where certificates and sockets are.
+/// Directory of certificates and sockets.
 pub struct Bed {
     pub runtime: Runtime,
     pub directory: TempDir,
@@ -55,7 +56,7 @@ pub struct Bed {
     stop: CancellationToken,
 }
 
-/// A server of ours that runs.
+/// A running landfall server.
 pub struct OurServer {
     pub view: ServerView,
     pub agent_port: u16,
@@ -63,7 +64,7 @@ pub struct OurServer {
     pub stop: CancellationToken,
 }
 
-/// A server, an agent, and a way in.
+/// A server, an agent, and a frontend.
 pub struct Plane {
     pub bed: Bed,
     pub mode: Mode,
@@ -108,11 +109,13 @@ impl Bed {
         self.file("frontend.sock")
     }
 
-    pub fn serving(&self) -> ServingFiles {
-        ServingFiles {
-            certificate: self.file("server.crt"),
-            key: self.file("server.key"),
-            client_authority: Some(self.file("ca.crt")),
+    pub fn serving(&self) -> ServerTlsFiles {
+        ServerTlsFiles {
+            certificate: CertificateFiles {
+                certificate: self.file("server.crt"),
+                key: self.file("server.key"),
+            },
+            client_ca: Some(self.file("ca.crt")),
         }
     }
 
@@ -151,10 +154,13 @@ impl Bed {
     pub fn agent_config(&self, port: u16, id: &str) -> AgentConfig {
         AgentConfig {
             proxy_server_port: port,
-            tls: Some(CallingFiles {
-                authority: self.file("ca.crt"),
-                certificate: Some((self.file("agent.crt"), self.file("agent.key"))),
-                alpn: Vec::new(),
+            tls: Some(ClientTls {
+                ca: Some(self.file("ca.crt")),
+                certificate: Some(CertificateFiles {
+                    certificate: self.file("agent.crt"),
+                    key: self.file("agent.key"),
+                }),
+                protocols: vec![b"h2".to_vec()],
             }),
             sync_interval: Duration::from_millis(100),
             ..AgentConfig::new(id.to_owned())
@@ -195,7 +201,7 @@ impl Bed {
         self.upstream_server_with(mode, IpAddr::V4(Ipv4Addr::LOCALHOST), None)
     }
 
-    /// Agents come in at `bind`; the frontend is the socket, or a port with TLS.
+    /// Starts upstream's server. Agents connect to `bind`; the frontend is the socket, or a port with TLS.
     pub fn upstream_server_with(
         &self,
         mode: Mode,
@@ -247,7 +253,7 @@ impl Bed {
         })
     }
 
-    /// Runs upstream's agent where its endpoints are.
+    /// Runs upstream's agent in the network namespace of its endpoints.
     pub fn upstream_agent_in(&self, namespace: &Namespace, port: u16) -> Result<Process> {
         let flags = self.upstream_agent_flags(&namespace.host().to_string(), port, "agent")?;
         let program = Binary::KonnectivityAgent.path()?;
@@ -280,14 +286,14 @@ impl Drop for Bed {
 impl Drop for Plane {
     fn drop(&mut self) {
         for process in &self.processes {
-            // Upstream's agent does not end when it is asked to; why wait.
+            // Upstream's agent does not stop on SIGTERM.
             let _ = process.signal(rustix::process::Signal::KILL);
         }
     }
 }
 
 impl Plane {
-    /// Starts both and waits until a tunnel can be had.
+    /// Starts both and waits until a tunnel can be opened.
     pub fn start(pairing: Pairing, mode: Mode) -> Result<Self> {
         let bed = Bed::new()?;
         let mut plane = Self { bed, mode, server: None, agent: None, processes: Vec::new() };
@@ -316,12 +322,12 @@ impl Plane {
         self.bed.socket()
     }
 
-    /// A new tunnel to `address`.
+    /// Opens a tunnel to `address`.
     pub fn open(&self, address: SocketAddr) -> Result<Client, String> {
         open(&self.socket(), self.mode, &address.to_string())
     }
 
-    /// Waits until neither end of ours has a tunnel left.
+    /// Waits until no landfall end has a tunnel left.
     pub fn wait_until_empty(&self) -> Result<()> {
         let agents = || self.server.as_ref().map(ServerView::agents).unwrap_or_default();
         eventually("all tunnels to be gone", GONE, || {

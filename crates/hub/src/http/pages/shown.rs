@@ -1,23 +1,27 @@
-//! How values are written on pages.
+//! Formatting of values on pages.
 
 use jiff::Timestamp;
 use landfall_model::report::State;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::store::NodeLine;
 
-/// Lines longer than this are cut on pages; the API gives them whole.
+/// Maximum length of a line on a page; the API returns complete lines.
 const MAX_SHOWN: usize = 4000;
-/// Agents that push or are asked repeat their report every minute until the node made it; after three that did not come, boards
-/// say so. By which way a node is heard is not kept, and the other ways bring only what is new: so they say no more than that.
+/// Seconds without a report after which an unfinished node is shown as silent. Agents that push or are polled repeat
+/// their report every minute until the node is ready; this is three missed reports. The source of a report is not
+/// stored, and other sources deliver only changes, so the pages show no more than the silence.
 const SILENT_AFTER: i64 = 180;
+/// Bytes that are escaped in a query string.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'/');
 
-/// Whether a node that did not make it was not heard for longer than such agents are silent.
+/// Returns whether a node that has not succeeded is silent.
 pub(super) fn is_silent(node: &NodeLine, now: Timestamp) -> bool {
     node.state != State::Succeeded && now.duration_since(node.last_seen).as_secs() > SILENT_AFTER
 }
 
-/// Text of a node, made harmless for a page: control characters, and those that change the direction of what stands around
-/// them, become visible. Templates escape markup.
+/// Sanitizes text of a node for a page. Control characters, and those that change the text direction, become
+/// visible. Templates escape markup.
 pub(super) fn text(text: &str) -> String {
     let odd = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
@@ -31,7 +35,7 @@ pub(super) fn text(text: &str) -> String {
     shown
 }
 
-/// The same as markup, where other markup is written beside it.
+/// Escapes text that is inserted beside other markup.
 pub(super) fn markup(shown: &str) -> String {
     let mut escaped = String::with_capacity(shown.len());
     for c in text(shown).chars() {
@@ -47,13 +51,13 @@ pub(super) fn markup(shown: &str) -> String {
     escaped
 }
 
-/// A sentence as markup: names in backticks are set as such.
+/// Formats a sentence as markup, with names in backticks as code.
 pub(super) fn sentence(text: &str) -> String {
     let markup = markup(text);
     let mut parts = markup.split('`');
     let mut sentence = parts.next().unwrap_or_default().to_owned();
     while let Some(part) = parts.next() {
-        // Only what is closed is a name.
+        // Only text between two backticks is a name.
         match parts.next() {
             Some(rest) => sentence += &format!("<code>{part}</code>{rest}"),
             None => sentence += &format!("`{part}"),
@@ -62,13 +66,13 @@ pub(super) fn sentence(text: &str) -> String {
     sentence
 }
 
-/// How long ago, as markup that the page's script keeps up to date.
+/// Returns the age of a time as markup that the page's script updates.
 pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(time).as_secs().max(0);
     format!("<time datetime=\"{time:.0}\" title=\"{time:.0}\" data-age=\"{seconds}\">{}</time>", age(seconds))
 }
 
-/// A length of time in one word, as the page's script writes it.
+/// Formats a duration like the page's script.
 pub(super) fn age(seconds: i64) -> String {
     match seconds {
         ..=59 => format!("{} s", seconds.max(0)),
@@ -87,21 +91,14 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// A number and its noun.
+/// Formats a number with its noun.
 pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// For a place in a query string.
+/// Escapes text for a query string.
 pub(super) fn escaped(text: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/' => {
-                char::from(byte).to_string()
-            }
-            _ => format!("%{byte:02X}"),
-        })
-        .collect()
+    utf8_percent_encode(text, QUERY).to_string()
 }
 
 #[cfg(test)]

@@ -1,30 +1,30 @@
-//! Which database, and how to reach it: a URL as libpq's, with the password in a file and the server's certificate always
-//! checked.
+//! Location of the database: a libpq URL with the password in a file.
+//!
+//! An encrypted connection always verifies the server's certificate; only connections to this machine are
+//! unencrypted by default.
 
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::str::FromStr as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_model::Secret;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use landfall_net::{ClientTls, TlsError};
+use rustls::ClientConfig;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::super::StoreError;
 
-/// A password and a list of authorities are shorter.
+/// Maximum size of the password file and of the CA file.
 const MAX_FILE: u64 = 1 << 20;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// Told to the server: what takes longer is ended there too, and locks are not held by somebody who is gone.
+/// Session settings: the server also ends statements after the timeout, and releases locks of a hub that is gone.
 const SESSION: &str =
     "-c statement_timeout=20s -c lock_timeout=10s -c idle_in_transaction_session_timeout=20s";
 
-/// A database, as it is named on the command line. Holds no secret.
+/// A database as named on the command line. Contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     url: String,
@@ -33,12 +33,12 @@ pub struct Place {
     encryption: Encryption,
 }
 
-/// Whether the connection is encrypted. When it is, the server's certificate and name are checked.
+/// Encryption of the connection. An encrypted connection always verifies the server's certificate and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encryption {
     Demanded,
     Off,
-    /// Off on this machine, demanded beyond it.
+    /// Disabled for servers on this machine, required for all others.
     ByAddress,
 }
 
@@ -58,16 +58,12 @@ pub enum PlaceError {
 enum FileError {
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("`{}` holds no certificate", .0.display())]
-    NoCertificate(PathBuf),
-    #[error("cannot use the certificates")]
-    Tls(#[source] rustls::Error),
 }
 
 // === impl Place ===
 
 impl Place {
-    /// Takes our own words out of the query; the rest is libpq's.
+    /// Removes landfall's own parameters from the query; the rest is for libpq.
     pub fn parse(text: &str) -> Result<Self, PlaceError> {
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut place =
@@ -94,12 +90,12 @@ impl Place {
         Ok(place)
     }
 
-    /// For messages.
+    /// Returns the URL for messages.
     pub(super) fn shown(&self) -> String {
         self.url.clone()
     }
 
-    /// Reads the files and gives what a connection is made with.
+    /// Reads the files and returns the parameters of a connection.
     pub(super) fn open(&self) -> Result<(Config, MakeRustlsConnect), StoreError> {
         let failed = |source| StoreError::Open { place: self.shown(), source };
         let mut config = Config::from_str(&self.url).map_err(|error| failed(Box::new(error)))?;
@@ -124,9 +120,9 @@ impl Place {
             .connect_timeout(CONNECT_PATIENCE)
             .tcp_user_timeout(CONNECT_PATIENCE * 4)
             .keepalives_idle(CONNECT_PATIENCE * 6)
-            // Of several hosts, the one that takes reports; a standby is not enough.
+            // Selects the writable server among several hosts; a standby does not suffice.
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
-        // What the operator says comes last, and so holds.
+        // The operator's options come last and therefore take precedence.
         let session = config.get_options().map_or(SESSION.to_owned(), |own| format!("{SESSION} {own}"));
         config.options(session);
         if config.get_application_name().is_none() {
@@ -136,23 +132,8 @@ impl Place {
         Ok((config, MakeRustlsConnect::new(tls)))
     }
 
-    fn tls(&self) -> Result<ClientConfig, FileError> {
-        let mut roots = RootCertStore::empty();
-        match &self.authority {
-            Some(path) => {
-                let pem = read(path)?;
-                let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem).flatten().collect();
-                if roots.add_parsable_certificates(certificates).0 == 0 {
-                    return Err(FileError::NoCertificate(path.clone()));
-                }
-            }
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        Ok(config.map_err(FileError::Tls)?.with_root_certificates(roots).with_no_client_auth())
+    fn tls(&self) -> Result<ClientConfig, TlsError> {
+        ClientTls { ca: self.authority.clone(), ..ClientTls::default() }.read()
     }
 }
 

@@ -1,8 +1,9 @@
-//! The words of bodies, for search.
+//! The search index of the bodies.
 //!
-//! The index is cheap for many bodies at once and dear for one: each transaction that adds to it writes a segment of its own,
-//! which is merged with others later. So words wait in memory until there are enough of them, or until somebody searches. What
-//! is not in the index yet is known in the file; after a crash it is read from the bodies themselves.
+//! Each transaction that adds to the index writes a segment, which is later merged with others. Adding many bodies
+//! at once is therefore cheap, and adding a single one is expensive. Texts wait in memory until there are enough of
+//! them, or until a search. The file records which bodies are indexed; after a crash, the others are read from the
+//! bodies themselves.
 
 use landfall_model::chain;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -10,19 +11,20 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::row;
 use crate::receive;
 
-/// Bodies that wait: enough to make the index cheap, few enough to be added within some milliseconds.
+/// Number of pending bodies that are indexed together. It is large enough to make indexing cheap and small enough to
+/// complete within milliseconds.
 const ENOUGH: usize = 128;
-/// The same for the bytes of their words.
+/// Limit on the total size of their texts.
 const ENOUGH_BYTES: usize = 1 << 20;
 
-/// A body and its words.
+/// ID of a body, and its text.
 pub(super) type Words = (i64, String);
 
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     waiting: Vec<Words>,
     bytes: usize,
-    /// Some were let go, so that the file must go on saying from where the index is not whole.
+    /// Some texts were dropped, so the file must keep the position from which the index is incomplete.
     torn: bool,
 }
 
@@ -42,8 +44,8 @@ impl Backlog {
         self.waiting.is_empty()
     }
 
-    /// Adds all that wait to the index, inside a transaction of the caller's, who says then whether that [ended](Self::end)
-    /// well.
+    /// Adds all pending texts to the index inside the caller's transaction. The caller reports the result of the
+    /// transaction to [`end`](Self::end).
     pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
         for (body, text) in &self.waiting {
             add(connection, *body, text)?;
@@ -56,7 +58,7 @@ impl Backlog {
 
     pub(super) fn end(&mut self, well: bool) {
         if !well && !self.waiting.is_empty() {
-            // It must not keep reports out for ever.
+            // A failing index must not block reports permanently.
             tracing::warn!("Words for search could not be added; they will be when the hub starts anew.");
             self.torn = true;
         }
@@ -65,12 +67,12 @@ impl Backlog {
     }
 }
 
-/// Adds what was not added before the last process ended.
+/// Indexes the bodies that were pending when the last process ended.
 pub(super) fn catch_up(connection: &Connection) -> rusqlite::Result<()> {
     let known: Option<i64> =
         connection.query_row("SELECT body FROM indexed", [], |row| row.get(0)).optional()?;
     let Some(known) = known else {
-        // An earlier version added them at once.
+        // An earlier version indexed every body immediately.
         connection.execute("INSERT INTO indexed SELECT ifnull(max(id), 0) FROM bodies", [])?;
         return Ok(());
     };
@@ -80,7 +82,7 @@ pub(super) fn catch_up(connection: &Connection) -> rusqlite::Result<()> {
     while let Some(row) = rows.next()? {
         let (body, report) = (row.get(0)?, row::unpack(row, 1)?);
         last = body;
-        match receive::written(&report) {
+        match serde_json::from_str(&report) {
             Ok(report) => add(connection, body, &receive::words(&report))?,
             Err(error) => tracing::warn!(error = %chain(&error), "A stored report cannot be searched."),
         }
@@ -88,12 +90,12 @@ pub(super) fn catch_up(connection: &Connection) -> rusqlite::Result<()> {
     whole_up_to(connection, last)
 }
 
-/// Says that every body with this number or a lower one can be found.
+/// Records that all bodies up to this ID are indexed.
 fn whole_up_to(connection: &Connection, body: i64) -> rusqlite::Result<()> {
     connection.prepare_cached("UPDATE indexed SET body = ?1")?.execute([body]).map(drop)
 }
 
-/// To be called when bodies were forgotten: their numbers are given again.
+/// Adjusts the indexed position after bodies were deleted, because their IDs are used again.
 pub(super) fn forgotten(connection: &Connection) -> rusqlite::Result<()> {
     connection
         .prepare_cached("UPDATE indexed SET body = min(body, (SELECT ifnull(max(id), 0) FROM bodies))")?
@@ -102,7 +104,7 @@ pub(super) fn forgotten(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 fn add(connection: &Connection, body: i64, text: &str) -> rusqlite::Result<()> {
-    // An earlier version may have added it meanwhile.
+    // An earlier version may have indexed it in the meantime.
     connection
         .prepare_cached("INSERT OR REPLACE INTO words (rowid, text) VALUES (?1, ?2)")?
         .execute(params![body, text])

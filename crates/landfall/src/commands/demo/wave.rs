@@ -1,20 +1,22 @@
-//! An in-place wave, replayed: real ones reboot real machines. What is replayed are the events such a machine writes into
-//! its ledger; what they mean is asked of the role itself.
+//! Replays an in-place rollout, because a real one reboots real machines.
+//!
+//! The replayed events are those that such a machine writes to its ledger; the role itself derives the states from
+//! them.
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use landfall_agent::carrier::{Carrier as _, Hub};
-use landfall_inplace::steps::{
-    CLAIM, GO_DOWN, INSTALL, PREFLIGHT, RUN_BASE, RUN_KUBE, SET_STATE_ASIDE, STAGE,
-};
-use landfall_inplace::story::{self, State as InPlace};
 use landfall_model::envelope::{self, Envelope, ReportId};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::{self, Report, State, Verdict};
 use landfall_model::step::{self, Event, Happening, Outcome, StepState};
 use landfall_model::{Confidence, Phase};
+use landfall_node::in_place::steps::{
+    CLAIM, GO_DOWN, INSTALL, PREFLIGHT, RUN_BASE, RUN_KUBE, SET_STATE_ASIDE, STAGE,
+};
+use landfall_node::in_place::story::{self, State as InPlace};
 
-/// What a machine of RHEL goes through, in order.
+/// Returns the events of a RHEL machine, in order.
 fn happenings() -> Vec<Happening> {
     let step = |name: &str, state| Happening::Step { step: name.to_owned(), state, attempts: 1 };
     vec![
@@ -30,10 +32,10 @@ fn happenings() -> Vec<Happening> {
     ]
 }
 
-/// Brings the wave of one machine to the hub, event by event; gives the states it went through.
+/// Sends the events of one machine to the hub one by one; returns the resulting states.
 pub(super) async fn replay(hub: &str, machine: &str) -> Result<Vec<&'static str>> {
     let (hub, machine) = (hub.to_owned(), machine.to_owned());
-    // The carrier waits for the hub's answers and must not do that on the story's thread.
+    // The carrier blocks on the hub's answers, so it must not run on the demo's thread.
     let replayed = tokio::task::spawn_blocking(move || carry(&hub, &machine));
     replayed.await.context("replay the wave")?
 }

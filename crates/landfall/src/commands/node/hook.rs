@@ -3,12 +3,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
+use landfall_node::environment::HostEnvironment;
 use landfall_node::prepare::decision::Decision;
 use landfall_node::prepare::hook::{self, HookError};
 use landfall_node::prepare::operator::Moment;
 use landfall_node::prepare::request::{self, Request};
 use landfall_node::prepare::status::{self, StatusDocument};
-use landfall_node::prepare::world::HostWorld;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -16,12 +16,12 @@ use super::prepare::{Flags, advice};
 use super::work::{self, runtime};
 use crate::exit::{Exit, Failure};
 
-/// Where the hook's own container has its mappings.
+/// Path of the mappings in the hook's own container.
 const MAPPINGS: &str = "/etc/runtime-mappings.yaml";
-/// How often the API server is asked to take the annotation, and how far apart.
+/// Number of attempts to write the annotation, and their interval.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(60);
-/// How often update_engine is asked whether an update is pending: a machine does not boot sooner by itself.
+/// Interval of polls for a pending update: a machine does not boot sooner by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 
 /// Be a reboot operator's hook: lay down what the next boot needs, or see that this boot is right
@@ -66,7 +66,7 @@ pub(crate) struct Hook {
     root: PathBuf,
 }
 
-/// Until the process is ended from outside.
+/// Waits until the process is terminated.
 async fn stay(every: Duration) -> ! {
     loop {
         tokio::time::sleep(every).await;
@@ -99,20 +99,20 @@ impl Hook {
         {
             request.mappings_file = MAPPINGS.into();
         }
-        let world =
-            HostWorld::new(&self.root, request.authority.as_deref()).context("prepare to look around")?;
+        let env = HostEnvironment::new(&self.root, request.authority.as_deref())
+            .context("prepare to look around")?;
         let runtime = runtime()?;
-        if !self.is_asked_for(&runtime, &world, &request)? {
+        if !self.is_asked_for(&runtime, &env, &request)? {
             tracing::info!("Nobody asks for this hook now.");
             return Ok(Exit::TryLater);
         }
         let done = runtime.block_on(async {
             match self.when {
-                When::BeforeReboot => hook::before_reboot(&world, &request).await.map(Some),
-                When::AfterReboot => hook::after_reboot(&world, &request).await.map(Some),
-                When::RebootRequired => hook::reboot_required(&world, &request).await,
+                When::BeforeReboot => hook::before_reboot(&env, &request).await.map(Some),
+                When::AfterReboot => hook::after_reboot(&env, &request).await.map(Some),
+                When::RebootRequired => hook::reboot_required(&env, &request).await,
                 When::WatchUpdates => {
-                    watch(&world, &request).await;
+                    watch(&env, &request).await;
                     Ok(None)
                 }
             }
@@ -130,7 +130,7 @@ impl Hook {
             let watched = self.when == When::WatchUpdates;
             return Ok(if watched { Exit::Done } else { Exit::TryLater });
         };
-        self.tell_the_cluster(&runtime, &world, &request, decision)?;
+        self.tell_the_cluster(&runtime, &env, &request, decision)?;
         tracing::info!("The hook is done.");
         if self.sleep > 0 {
             runtime.block_on(stay(Duration::from_secs(self.sleep)));
@@ -138,8 +138,13 @@ impl Hook {
         Ok(Exit::Done)
     }
 
-    /// Whether the label is there, if only that counts.
-    fn is_asked_for(&self, runtime: &Runtime, world: &HostWorld, request: &Request) -> Result<bool, Failure> {
+    /// Returns whether the label is set, if the hook requires it.
+    fn is_asked_for(
+        &self,
+        runtime: &Runtime,
+        env: &HostEnvironment,
+        request: &Request,
+    ) -> Result<bool, Failure> {
         let moment = match self.when {
             When::BeforeReboot => Moment::BeforeReboot,
             When::AfterReboot => Moment::AfterReboot,
@@ -148,7 +153,7 @@ impl Hook {
         let Some(name) = self.node_name.as_deref().filter(|_| self.only_when_labelled) else {
             return Ok(true);
         };
-        let asked = runtime.block_on(hook::is_asked_for(world, &request.kubeconfig, name, moment));
+        let asked = runtime.block_on(hook::is_asked_for(env, &request.kubeconfig, name, moment));
         asked.map_err(|error| {
             let exit =
                 if matches!(error, HookError::NoNode { .. }) { Exit::Failed } else { Exit::Unavailable };
@@ -157,11 +162,11 @@ impl Hook {
         })
     }
 
-    /// The plan for whoever looks at the node, and the word the operator waits for, last.
+    /// Writes the plan for observers of the node, and then the annotation that the operator waits for.
     fn tell_the_cluster(
         &self,
         runtime: &Runtime,
-        world: &HostWorld,
+        env: &HostEnvironment,
         request: &Request,
         decision: Decision,
     ) -> Result<(), Failure> {
@@ -169,23 +174,23 @@ impl Hook {
             return Ok(());
         };
         let document = StatusDocument::of_decision(decision);
-        let published = runtime.block_on(status::publish(world, &request.kubeconfig, name, &document));
+        let published = runtime.block_on(status::publish(env, &request.kubeconfig, name, &document));
         if let Err(error) = published {
             tracing::warn!(error = %landfall_model::chain(&error), "The plan was not written on the node.");
         }
-        let told = hook::annotate(world, &request.kubeconfig, name, key, TRIES, PAUSE);
+        let told = hook::annotate(env, &request.kubeconfig, name, key, TRIES, PAUSE);
         runtime.block_on(told).map_err(|error| {
             Failure::new(error, "give this account `get` and `patch` on nodes").exit(Exit::Unavailable)
         })
     }
 }
 
-/// Until the process is asked to end.
-async fn watch(world: &HostWorld, request: &Request) {
+/// Runs until a termination signal.
+async fn watch(env: &HostEnvironment, request: &Request) {
     let cancel = CancellationToken::new();
     let ended = work::asked_to_end();
     tokio::select! {
-        () = hook::keep_staged(world, request, LOOK_EVERY, &cancel) => {}
+        () = hook::keep_staged(env, request, LOOK_EVERY, &cancel) => {}
         () = ended => {}
     }
 }

@@ -5,34 +5,42 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use landfall_cluster::Cluster;
-use landfall_inplace::credentials::MAX_BYTES;
-use landfall_inplace::flavour::Flavour;
-use landfall_inplace::gate::Gate;
-use landfall_inplace::preflight;
-use landfall_inplace::request::{
-    ClusterUse, FREE_BYTES, LABEL, NAMESPACE, Request, SECRET_KEY, SEED_LABEL, secret_names,
-};
-use landfall_inplace::run::{self, Attempt, RunError};
-use landfall_inplace::world::{ClusterAccess, HostWorld, World as _};
+use landfall_durable::{Disk as _, HostDisk};
 use landfall_model::step::Outcome;
 use landfall_model::{Secret, chain};
-use landfall_node::prepare::operator::REBOOT_REQUIRED;
-use landfall_steps::LedgerError;
-use landfall_steps::durable::{Disk as _, HostDisk};
+use landfall_node::environment::HostEnvironment;
+use landfall_node::in_place::credentials::MAX_BYTES;
+use landfall_node::in_place::environment::ClusterAccess;
+use landfall_node::in_place::flavour::Flavour;
+use landfall_node::in_place::gate::Gate;
+use landfall_node::in_place::places::RUN;
+use landfall_node::in_place::preflight;
+use landfall_node::in_place::request::{
+    ClusterUse, FREE_BYTES, LABEL, NAMESPACE, Request, SECRET_KEY, SEED_LABEL, secret_names,
+};
+use landfall_node::in_place::run::{self, Attempt};
+use landfall_node::run::{RunError, records};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
+use super::Format;
 use super::prepare::RebootBy;
-use super::work::{self, runtime};
+use super::status::json;
+use super::work::{self, Continuation, failure, runtime};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, say};
 
-/// How often the gate looks: a kubelet that starts a second later harms nobody.
+/// Poll interval of the gate: a kubelet may well start one second later.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often a ledger may be unreadable in a row before the gate fails, and stays closed.
+/// Number of consecutive read errors of a ledger after which the gate fails and stays closed.
 const MAX_UNREADABLE: u32 = 60;
-/// How long to stay after systemd was asked to reboot: it ends us.
-const REBOOT_PATIENCE: Duration = Duration::from_mins(10);
+/// The installed unit continues an attempt after each boot; it treats exit code 100 as success.
+const BY_ITSELF: Continuation = Continuation {
+    command: "landfall node in-place",
+    after_reboot: "the rest continues by itself",
+    after_stop: "the next start continues",
+    rebooting: Exit::Reboot,
+};
 
 /// Re-bootstrap this machine where it stands, across reboots and power cuts, and never twice
 ///
@@ -115,14 +123,6 @@ pub(crate) struct InPlace {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
 enum Kind {
     /// Configured by machine-config-daemon
     Rhcos,
@@ -150,10 +150,10 @@ impl InPlace {
     }
 
     fn wait_at_gate(&self, runtime: &Runtime) -> Result<Exit, Failure> {
-        let world = self.world(ClusterAccess::Kubelet, &[])?;
+        let env = self.environment(ClusterAccess::Kubelet, &[])?;
         let (mut told, mut unreadable) = (String::new(), 0);
         loop {
-            match run::look_at_gate(&world) {
+            match run::look_at_gate(&env) {
                 Ok(Gate::Open { why }) => {
                     say(&format!("The kubelet may start: {why}."));
                     return Ok(Exit::Done);
@@ -184,7 +184,7 @@ impl InPlace {
             Some(path) => ClusterAccess::Kubeconfig(path.clone()),
             None => ClusterAccess::Kubelet,
         };
-        let looking = self.world(access.clone(), &[])?;
+        let looking = self.environment(access.clone(), &[])?;
         let attempt = match Attempt::open(&looking) {
             Err(RunError::NothingOpen) => {
                 runtime.block_on(run::tidy_up(&looking)).map_err(failure)?;
@@ -192,8 +192,8 @@ impl InPlace {
             }
             attempt => attempt.map_err(failure)?,
         };
-        let world = Arc::new(self.world(access, &attempt.secrets())?);
-        self.carry_out(runtime, &world, &attempt)
+        let env = Arc::new(self.environment(access, &attempt.secrets())?);
+        self.carry_out(runtime, &env, &attempt)
     }
 
     fn begin(&self, runtime: &Runtime) -> Result<Exit, Failure> {
@@ -207,7 +207,7 @@ impl InPlace {
             Some(path) => ClusterAccess::Kubeconfig(path.clone()),
             None => ClusterAccess::Pod,
         };
-        let looking = Arc::new(self.world(access.clone(), &[])?);
+        let looking = Arc::new(self.environment(access.clone(), &[])?);
         let raw = match &self.secret_file {
             Some(path) => {
                 if self.if_labelled {
@@ -236,34 +236,33 @@ impl InPlace {
             request.number = run::next_number(&looking, &request, &raw).map_err(failure)?;
         }
         let attempt = Attempt::new(request, raw);
-        let world = Arc::new(self.world(access, &attempt.secrets())?);
+        let env = Arc::new(self.environment(access, &attempt.secrets())?);
         if self.preflight_only {
-            return self.preflight(runtime, &world, &attempt);
+            return self.preflight(runtime, &env, &attempt);
         }
-        self.carry_out(runtime, &world, &attempt)
+        self.carry_out(runtime, &env, &attempt)
     }
 
     fn preflight(
         &self,
         runtime: &Runtime,
-        world: &Arc<HostWorld>,
+        env: &Arc<HostEnvironment>,
         attempt: &Attempt,
     ) -> Result<Exit, Failure> {
-        let report = runtime.block_on(run::preflight(world, attempt)).map_err(failure)?;
+        let report = runtime.block_on(run::preflight(env, attempt)).map_err(failure)?;
         let text = match self.output {
             Format::Text => preflight::text(&report),
-            Format::Json => {
-                let json = serde_json::to_string_pretty(&report).context("write the preflight as JSON")?;
-                format!("{json}\n")
-            }
+            Format::Json => json(&report)?,
         };
         output::print(&text)?;
         Ok(if report.ready { Exit::Done } else { Exit::Failed })
     }
 
-    /// Who put us here may have been late: the label was taken off meanwhile. An attempt that is open took it off itself.
-    async fn check_still_asked_for(&self, world: &HostWorld, node: &str) -> Result<(), Failure> {
-        let records = run::records(world).map_err(failure)?;
+    /// Checks that the label still exists, because this pod may have started after its removal.
+    ///
+    /// An open attempt has removed the label itself.
+    async fn check_still_asked_for(&self, env: &HostEnvironment, node: &str) -> Result<(), Failure> {
+        let records = records(env, RUN).map_err(failure)?;
         if records.iter().any(|record| record.ended().is_none()) {
             return Ok(());
         }
@@ -285,7 +284,7 @@ impl InPlace {
             return Err(Failure::new(error, "give its name in the cluster, as `kubectl get nodes` shows it"));
         };
         let is = |label: &str, value: &str| facts.labels.get(label).is_some_and(|found| found == value);
-        // Looking asks for nothing: people look before they label.
+        // A preflight needs no label: administrators run it before they set one.
         if !self.preflight_only && !is(SEED_LABEL, "true") && !is(LABEL, "requested") {
             let error = anyhow!("node `{node}` is not labelled for an in-place bootstrap");
             let hint = format!("label it: `kubectl label node {node} {LABEL}=requested`");
@@ -294,13 +293,13 @@ impl InPlace {
         Ok(())
     }
 
-    /// The Secret of the node, if the node is labelled for it.
+    /// Returns the Secret of the node, if the node has the label.
     async fn secret_of_cluster(&self, node: &str) -> Result<Secret<Vec<u8>>, Failure> {
         let cluster = self.cluster().await?;
         self.check_label(&cluster, node).await?;
         for name in secret_names(node) {
             let found = match cluster.secret(&self.namespace, &name).await {
-                // A pod that may read one of the two names gets no answer about the other.
+                // A pod with access to only one of the two names is denied the other.
                 Err(error) if error.is_denied() => None,
                 found => found.map_err(unavailable)?,
             };
@@ -316,61 +315,23 @@ impl InPlace {
     fn carry_out(
         &self,
         runtime: &Runtime,
-        world: &Arc<HostWorld>,
+        env: &Arc<HostEnvironment>,
         attempt: &Attempt,
     ) -> Result<Exit, Failure> {
         let cancel = CancellationToken::new();
-        let outcome = runtime.block_on(async {
-            let work = run::run(world, attempt, work::sinks(), &cancel);
-            tokio::select! {
-                biased;
-                outcome = work => outcome,
-                // Never comes: it only cancels.
-                () = work::cancel_on_signal(&cancel) => Err(RunError::NothingOpen),
-            }
-        });
-        match outcome.map_err(failure)? {
+        let outcome = work::execute(runtime, &cancel, run::run(env, attempt, work::sinks(), &cancel))
+            .map_err(failure)?;
+        if let Some(exit) = work::pause(runtime, env, &outcome, self.reboot, &BY_ITSELF)? {
+            return Ok(exit);
+        }
+        match outcome {
             Outcome::Done => {
-                say("This machine has begun its new life.");
+                say("In-place bootstrap complete.");
                 Ok(Exit::Done)
-            }
-            Outcome::RebootNeeded { .. } if self.reboot == RebootBy::Exit => {
-                say("Reboot this machine: the rest goes on by itself.");
-                Ok(Exit::Reboot)
-            }
-            Outcome::RebootNeeded { .. } if self.reboot == RebootBy::Required => {
-                work::require_reboot(&world.place(Path::new(REBOOT_REQUIRED)), "landfall node in-place")?;
-                say(&format!("`{REBOOT_REQUIRED}` asks for a reboot: the rest goes on by itself after it."));
-                Ok(Exit::Reboot)
-            }
-            Outcome::RebootNeeded { .. } => {
-                say("Rebooting.");
-                let _within = runtime.enter();
-                let ended = work::asked_to_end();
-                world.reboot().map_err(|reason| {
-                    let error = anyhow!(reason).context("ask for a reboot");
-                    Failure::new(error, "reboot by hand; the attempt goes on after it").exit(Exit::Reboot)
-                })?;
-                // systemd ends this process; its unit must not end before that as if the work were done.
-                if runtime.block_on(async { tokio::time::timeout(REBOOT_PATIENCE, ended).await }).is_ok() {
-                    return Ok(Exit::Reboot);
-                }
-                Err(Failure::new(
-                    anyhow!("systemd was asked to reboot and did not"),
-                    "see `systemctl list-jobs`",
-                ))
-            }
-            Outcome::Waiting { on, .. } => {
-                say(&format!("Waiting for {on}."));
-                Ok(Exit::TryLater)
-            }
-            Outcome::Cancelled => {
-                say("Stopped; the next start goes on.");
-                Ok(Exit::TryLater)
             }
             Outcome::Failed { step, reason, retry } if retry != landfall_model::step::Retry::Never => {
                 let error = anyhow!("{reason}").context(format!("step `{step}` failed for now"));
-                let hint = "mend what is wrong; the next start tries again";
+                let hint = "fix the problem; the next start retries";
                 Err(Failure::new(error, hint).exit(Exit::TryLater))
             }
             Outcome::Failed { step, reason, .. } | Outcome::RolledBack { step, reason } => {
@@ -385,33 +346,24 @@ impl InPlace {
                 Err(Failure::new(error, "`landfall node status` tells the story"))
             }
             Outcome::Abandoned { reason } => Err(anyhow!("the attempt was given up: {reason}").into()),
+            other => Err(anyhow!("unexpected end of the attempt: {other:?}").into()),
         }
     }
 
-    fn world(&self, access: ClusterAccess, secrets: &[Secret<String>]) -> Result<HostWorld, Failure> {
+    fn environment(
+        &self,
+        access: ClusterAccess,
+        secrets: &[Secret<String>],
+    ) -> Result<HostEnvironment, Failure> {
         let root: &Path = &self.root;
         work::root_is_there(root)?;
-        Ok(HostWorld::new(root, access, secrets).context("prepare to look around")?)
+        Ok(HostEnvironment::new(root, None)
+            .and_then(|env| env.cluster_access(access).redact(secrets))
+            .context("prepare to look around")?)
     }
 }
 
 fn unavailable(error: landfall_cluster::Error) -> Failure {
     let hint = "give `--kubeconfig`, or the Secret itself with `--secret-file`";
     Failure::new(error, hint).exit(Exit::Unavailable)
-}
-
-pub(super) fn failure(error: RunError) -> Failure {
-    let hint = match &error {
-        RunError::UnderWay { .. } => "wait for its end; `landfall node status` shows how far it is",
-        RunError::Ledger(LedgerError::Busy { .. }) => {
-            "wait for the other process, or see what it does with `landfall node status`"
-        }
-        RunError::Ledger(LedgerError::Damaged { .. }) => {
-            "see what was done: `journalctl -u landfall-in-place`; while it is there, the kubelet is held back"
-        }
-        RunError::NothingOpen => "`landfall node in-place` begins one",
-        RunError::Kind => "is `--root` the root of the machine? Else say with `--kind` what it is",
-        _ => "run it as root, on a disk that can be written",
-    };
-    Failure::new(error, hint)
 }

@@ -4,16 +4,17 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum};
+use landfall_node::environment::HostEnvironment;
 use landfall_node::prepare::decision::{Backend, Decision};
 use landfall_node::prepare::request::{self, FleetLock, Request, Trust};
 use landfall_node::prepare::run::Other;
 use landfall_node::prepare::verify::Policy;
 use landfall_node::prepare::version::KubeVersion;
 use landfall_node::prepare::why::Why;
-use landfall_node::prepare::world::HostWorld;
 use landfall_node::prepare::{DecideError, decide, profile, show, template};
 
 use super::Format;
+use super::status::json;
 use super::work::{self, Ask, runtime};
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -174,20 +175,20 @@ enum BackendName {
 impl Prepare {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let request = self.flags.request(&self.root)?;
-        let world =
-            HostWorld::new(&self.root, request.authority.as_deref()).context("prepare to look around")?;
+        let env = HostEnvironment::new(&self.root, request.authority.as_deref())
+            .context("prepare to look around")?;
         let runtime = runtime()?;
         if self.dry_run {
-            let decision = runtime.block_on(decide(&world, &request)).map_err(failure)?;
+            let decision = runtime.block_on(decide(&env, &request)).map_err(failure)?;
             self.print(&decision)?;
             return Ok(Exit::Done);
         }
         let other = if self.start_over { Other::Abandon } else { Other::Respect };
-        let world = Arc::new(world);
+        let env = Arc::new(env);
         let ask = Ask { request: &request, other, reboot: self.reboot, output: self.output };
-        let done = work::carry_out(&runtime, &world, &ask);
+        let done = work::carry_out(&runtime, &env, &ask);
         if let Some(name) = &self.node_name {
-            work::publish(&runtime, &world, &request.kubeconfig, name);
+            work::publish(&runtime, &env, &request.kubeconfig, name);
         }
         done
     }
@@ -195,22 +196,19 @@ impl Prepare {
     fn print(&self, decision: &Decision) -> Result<(), Failure> {
         let text = match self.output {
             Format::Text => show::text(decision),
-            Format::Json => {
-                let json = serde_json::to_string_pretty(decision).context("write the decision as JSON")?;
-                format!("{json}\n")
-            }
+            Format::Json => json(decision)?,
         };
         Ok(output::print(&text)?)
     }
 }
 
-/// Why there is no decision, with advice.
+/// Returns the failure for a missing decision, with a hint.
 fn failure(error: DecideError) -> Failure {
     let (hint, exit) = advice((&error).into());
     Failure::new(error, hint).exit(exit)
 }
 
-/// What to do about each kind of trouble, and the exit code that tells it to scripts.
+/// Returns the hint for each kind of failure, and the exit code for scripts.
 pub(super) fn advice(why: Why) -> (&'static str, Exit) {
     match why {
         Why::VersionSkew => (
@@ -262,7 +260,7 @@ pub(super) fn advice(why: Why) -> (&'static str, Exit) {
 
 impl Flags {
     pub(super) fn request(&self, root: &Path) -> Result<Request, Failure> {
-        // Empty meant the default, too.
+        // The original accepted an empty value as the default.
         let url = match self.torcx_manifest_url.as_str() {
             "" => template::MANIFEST_URL.to_owned(),
             url => url.to_owned(),
@@ -304,7 +302,7 @@ impl Flags {
 }
 
 impl Flags {
-    /// What cannot be meant is told before anything is looked at.
+    /// Rejects invalid flags before anything is read.
     fn check(&self, url: &str, version: Option<&str>) -> Result<(), Failure> {
         let wrong = |flag: &str, error: anyhow::Error, hint: &'static str| {
             Failure::usage(error.context(format!("`{flag}` cannot be used")), hint)

@@ -3,8 +3,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
+use landfall_node::environment::HostEnvironment;
 use landfall_node::prepare::run::{self, Other};
-use landfall_node::prepare::world::HostWorld;
+use landfall_node::run::RunError;
 
 use super::Format;
 use super::prepare::RebootBy;
@@ -35,18 +36,18 @@ pub(crate) struct Resume {
 
 impl Resume {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let looking = HostWorld::new(&self.root, None).context("prepare to look around")?;
+        let looking = HostEnvironment::new(&self.root, None).context("prepare to look around")?;
         let request = match run::open_request(&looking) {
-            Err(run::RunError::NothingOpen) => {
+            Err(RunError::NothingOpen) => {
                 output::say("There is nothing to go on with; `landfall node status` shows what was done.");
                 work::print(&looking, self.output)?;
                 return Ok(Exit::Done);
             }
             request => request.map_err(work::failure)?,
         };
-        let world =
-            HostWorld::new(&self.root, request.authority.as_deref()).context("prepare to look around")?;
+        let env = HostEnvironment::new(&self.root, request.authority.as_deref())
+            .context("prepare to look around")?;
         let ask = Ask { request: &request, other: Other::Respect, reboot: self.reboot, output: self.output };
-        work::carry_out(&work::runtime()?, &Arc::new(world), &ask)
+        work::carry_out(&work::runtime()?, &Arc::new(env), &ask)
     }
 }

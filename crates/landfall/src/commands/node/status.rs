@@ -3,26 +3,26 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use jiff::Timestamp;
-use landfall_inplace::gate::Gate;
-use landfall_inplace::places::RUN as IN_PLACE;
-use landfall_inplace::run::Log;
-use landfall_inplace::steps::{REPORT, REQUEST};
-use landfall_inplace::story;
-use landfall_inplace::world::ClusterAccess;
 use landfall_model::step::{Outcome, StepRecord, StepState};
+use landfall_node::environment::HostEnvironment;
+use landfall_node::in_place::gate::Gate;
+use landfall_node::in_place::places::RUN as IN_PLACE;
+use landfall_node::in_place::run::{self, Log};
+use landfall_node::in_place::steps::{REPORT, REQUEST};
+use landfall_node::in_place::story;
 use landfall_node::prepare::request;
 use landfall_node::prepare::show;
 use landfall_node::prepare::status::{self, Published, StatusDocument};
-use landfall_node::prepare::world::HostWorld;
+use landfall_node::run::records;
 use landfall_steps::RunRecord;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Format, in_place, work};
+use super::{Format, work};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-/// Of most names of steps; the longest one decides.
+/// Width of most step names; a longer one widens the column.
 const STEP_WIDTH: usize = 18;
 
 /// Show what was done to this node, and why
@@ -45,12 +45,12 @@ pub(crate) struct Status {
     root: PathBuf,
 }
 
-/// An attempt to re-bootstrap this machine, and what it means for the machine.
+/// An in-place attempt, with its effect on this machine.
 struct InPlace {
     record: RunRecord,
-    /// Of an attempt that is open.
+    /// For an open attempt.
     gate: Option<Gate>,
-    /// What its programs said, the latest last.
+    /// Logs of its programs, the latest last.
     logs: Vec<Log>,
 }
 
@@ -59,9 +59,9 @@ struct InPlace {
 impl Status {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         work::root_is_there(&self.root)?;
-        let world = HostWorld::new(&self.root, None).context("prepare to look around")?;
-        let document = status::status(&world).map_err(work::failure)?;
-        let in_place = last_in_place(&self.root)?.filter(|InPlace { record, .. }| {
+        let env = HostEnvironment::new(&self.root, None).context("prepare to look around")?;
+        let document = status::status(&env).map_err(work::failure)?;
+        let in_place = last_in_place(&env)?.filter(|InPlace { record, .. }| {
             age(record.ended().is_none(), record.steps()) > age(document.ended.is_none(), &document.steps)
         });
         let text = match (self.output, &in_place) {
@@ -72,43 +72,41 @@ impl Status {
         };
         output::print(&text)?;
         if let Some(node) = &self.annotate {
-            annotate(&world, &self.kubeconfig, node, &document)?;
+            annotate(&env, &self.kubeconfig, node, &document)?;
         }
         Ok(Exit::Done)
     }
 }
 
-/// The open attempt to re-bootstrap this machine, else the one that ended last.
-fn last_in_place(root: &Path) -> Result<Option<InPlace>, Failure> {
-    let world = landfall_inplace::world::HostWorld::new(root, ClusterAccess::Kubelet, &[])
-        .context("prepare to look around")?;
-    let records = landfall_inplace::run::records(&world).map_err(in_place::failure)?;
-    // Of a disk without its machine nobody knows which boot it is in.
-    let gate = landfall_inplace::run::look_at_gate(&world).ok();
+/// Returns the open in-place attempt, otherwise the one that ended last.
+fn last_in_place(env: &HostEnvironment) -> Result<Option<InPlace>, Failure> {
+    let records = records(env, IN_PLACE).map_err(work::failure)?;
+    // The current boot of a disk without its machine is unknown.
+    let gate = run::look_at_gate(env).ok();
     let record = records.into_iter().max_by_key(|record| age(record.ended().is_none(), record.steps()));
     Ok(record.map(|record| {
         let gate = gate.filter(|_| record.ended().is_none());
-        let logs = landfall_inplace::run::logs(&world, record.attempt());
+        let logs = run::logs(env, record.attempt());
         InPlace { record, gate, logs }
     }))
 }
 
-/// What is open comes before what has ended, and the later before the earlier; what never began comes last.
+/// Sort key: open attempts before ended ones, later before earlier ones, and those that never started last.
 fn age(open: bool, steps: &[StepRecord]) -> (bool, Option<Timestamp>) {
     (open && !steps.is_empty(), steps.iter().filter_map(|step| step.ended).max())
 }
 
 pub(super) fn json(document: &impl Serialize) -> Result<String, Failure> {
-    Ok(serde_json::to_string_pretty(document).context("write the status as JSON")? + "\n")
+    Ok(serde_json::to_string_pretty(document).context("write the output as JSON")? + "\n")
 }
 
 fn annotate(
-    world: &HostWorld,
+    env: &HostEnvironment,
     kubeconfig: &Path,
     node: &str,
     document: &StatusDocument,
 ) -> Result<(), Failure> {
-    let published = work::runtime()?.block_on(status::publish(world, kubeconfig, node, document));
+    let published = work::runtime()?.block_on(status::publish(env, kubeconfig, node, document));
     let hint = "give this account `get` and `patch` on nodes";
     match published.map_err(|error| Failure::new(error, hint).exit(Exit::Unavailable))? {
         Published::Written => Ok(()),
@@ -153,7 +151,7 @@ fn push_steps(text: &mut String, steps: &[StepRecord]) {
     }
 }
 
-/// How it stands and how it goes on, for people.
+/// Formats the state and the next step as text.
 fn stands(document: &StatusDocument) -> String {
     let why = document.why.map(|why| format!(" ({})", why.name())).unwrap_or_default();
     match (&document.ended, &document.outcome) {

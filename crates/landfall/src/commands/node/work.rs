@@ -1,5 +1,6 @@
-//! Running the steps of a node: what is shown on the way, and how it ends.
+//! Runs the steps of a node: output during the run, and its result.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +8,14 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use landfall_model::chain;
 use landfall_model::step::{Outcome, StepState, Unit};
+use landfall_node::environment::{Environment as _, HostEnvironment};
+use landfall_node::in_place::places::RUN as IN_PLACE;
+use landfall_node::prepare::environment::PrepareEnvironment as _;
 use landfall_node::prepare::operator::REBOOT_REQUIRED;
 use landfall_node::prepare::request::Request;
-use landfall_node::prepare::run::{self, Decided, Other, Prepared, RunError};
+use landfall_node::prepare::run::{self, Decided, Other, Prepared};
 use landfall_node::prepare::status::{self, Published};
-use landfall_node::prepare::systemd;
-use landfall_node::prepare::world::{HostWorld, World as _};
+use landfall_node::run::RunError;
 use landfall_steps::LedgerError;
 use landfall_steps::events::{EventFile, EventStream, Journal, Notify, Renderer, Sink, Terminal};
 use tokio::runtime::Runtime;
@@ -23,17 +26,35 @@ use super::prepare::{RebootBy, advice};
 use crate::exit::{Exit, Failure};
 use crate::output::{Progress, say};
 
-/// How long to stay after systemd was asked to reboot: it ends us.
+/// Time to wait after a reboot request to systemd, which ends this process.
 const REBOOT_PATIENCE: Duration = Duration::from_mins(10);
 
-/// For one annotation: nobody waits for it.
+/// Time limit of one annotation, which no other component waits for.
 const PUBLISH_LIMIT: Duration = Duration::from_secs(15);
 
-/// One line per step; a bar while something is on its way, on a terminal.
+/// Continuation of a run that has not ended.
+pub(super) struct Continuation {
+    /// The command that requests the reboot.
+    pub(super) command: &'static str,
+    pub(super) after_reboot: &'static str,
+    pub(super) after_stop: &'static str,
+    /// The exit code of a process that systemd ends for the reboot.
+    pub(super) rebooting: Exit,
+}
+
+const RESUME: Continuation = Continuation {
+    command: "landfall node prepare",
+    after_reboot: "after it, run `landfall node resume`",
+    after_stop: "`landfall node resume` continues",
+    // A unit that ends because of its own reboot request has not failed.
+    rebooting: Exit::Done,
+};
+
+/// Prints one line per step; on a terminal also a progress bar.
 #[derive(Default)]
 struct Lines {
     bar: Option<Progress>,
-    /// A step that fails the same way again and again says so once.
+    /// The last message: repeated identical failures are printed once.
     last: String,
 }
 
@@ -42,7 +63,7 @@ pub(super) fn runtime() -> Result<Runtime, Failure> {
     Ok(runtime.context("start the asynchronous runtime")?)
 }
 
-/// What a run is to do, and how it is to be told.
+/// The request of a run, and its output options.
 pub(super) struct Ask<'a> {
     pub(super) request: &'a Request,
     pub(super) other: Other,
@@ -50,24 +71,19 @@ pub(super) struct Ask<'a> {
     pub(super) output: Format,
 }
 
-pub(super) fn carry_out(runtime: &Runtime, world: &Arc<HostWorld>, ask: &Ask<'_>) -> Result<Exit, Failure> {
+pub(super) fn carry_out(
+    runtime: &Runtime,
+    env: &Arc<HostEnvironment>,
+    ask: &Ask<'_>,
+) -> Result<Exit, Failure> {
     let mut sinks = sinks();
-    sinks.push(Box::new(EventFile::at(world.place(Path::new(run::EVENTS)))));
+    sinks.push(Box::new(EventFile::at(env.host_path(Path::new(run::EVENTS)))));
     let events = EventStream::new(sinks);
     let cancel = CancellationToken::new();
-    let prepared = runtime.block_on(async {
-        let signals = cancel_on_signal(&cancel);
-        let work = run::prepare(world, ask.request, ask.other, &events, &cancel);
-        tokio::select! {
-            biased;
-            prepared = work => prepared,
-            // Never comes: it only cancels.
-            () = signals => Err(RunError::NothingOpen),
-        }
-    });
+    let prepared = execute(runtime, &cancel, run::prepare(env, ask.request, ask.other, &events, &cancel));
     let prepared = prepared.map_err(failure)?;
-    // Before a reboot ends this process.
-    print(world, ask.output)?;
+    // Printed before a reboot ends this process.
+    print(env, ask.output)?;
     match prepared {
         Prepared::Before => {
             say("This node is prepared: its `kubelet.env` is there. Nothing was done.");
@@ -92,23 +108,26 @@ pub(super) fn carry_out(runtime: &Runtime, world: &Arc<HostWorld>, ask: &Ask<'_>
             };
             Err(Failure::new(step_failed(&step, &reason), format!("{hint}; {go_on}")).exit(exit))
         }
-        Prepared::Run(outcome) => end(runtime, world, &outcome, ask.reboot),
+        Prepared::Run(outcome) => match pause(runtime, env, &outcome, ask.reboot, &RESUME)? {
+            Some(exit) => Ok(exit),
+            None => Err(ended(&outcome)),
+        },
     }
 }
 
-/// How the node stands, as data.
-pub(super) fn print(world: &HostWorld, output: Format) -> Result<(), Failure> {
+/// Prints the status of the node as data.
+pub(super) fn print(env: &HostEnvironment, output: Format) -> Result<(), Failure> {
     if output == Format::Json {
-        let document = status::status(world).map_err(failure)?;
+        let document = status::status(env).map_err(failure)?;
         crate::output::print(&super::status::json(&document)?)?;
     }
     Ok(())
 }
 
-/// Everybody here who hears of events.
+/// Returns all event sinks of this process.
 pub(super) fn sinks() -> Vec<Box<dyn Sink>> {
     let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(Terminal::new(Lines::default()))];
-    // Elsewhere the lines above say the same, and nobody asked for it twice.
+    // Without a journal the lines above contain the same events already.
     if std::env::var_os("JOURNAL_STREAM").is_some() || tracing::enabled!(tracing::Level::INFO) {
         sinks.push(Box::new(Journal));
     }
@@ -120,21 +139,31 @@ pub(super) fn sinks() -> Vec<Box<dyn Sink>> {
     sinks
 }
 
-/// Asks for a stop when the process is asked to stop.
-pub(super) async fn cancel_on_signal(cancel: &CancellationToken) {
-    asked_to_end().await;
-    cancel.cancel();
-    std::future::pending::<()>().await;
+/// Runs the work. A termination signal cancels it, and it may still finish by itself.
+pub(super) fn execute<T>(runtime: &Runtime, cancel: &CancellationToken, work: impl Future<Output = T>) -> T {
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            done = work => done,
+            never = cancel_on_signal(cancel) => match never {},
+        }
+    })
 }
 
-/// Listens from now on; comes when the process is asked to end. Within a runtime.
+async fn cancel_on_signal(cancel: &CancellationToken) -> Infallible {
+    asked_to_end().await;
+    cancel.cancel();
+    std::future::pending().await
+}
+
+/// Returns a future that completes on a termination signal; signals are caught from this call on. Needs a runtime.
 pub(super) fn asked_to_end() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
     let listening =
         signal(SignalKind::terminate()).and_then(|end| Ok((end, signal(SignalKind::interrupt())?)));
     async move {
         let Ok((mut end, mut interrupt)) = listening else {
-            // Then the signal itself ends the process.
+            // Without a handler the signal itself ends the process.
             return std::future::pending().await;
         };
         tokio::select! {
@@ -144,11 +173,12 @@ pub(super) fn asked_to_end() -> impl Future<Output = ()> {
     }
 }
 
-/// Writes how the node stands on the node itself. It may not be there yet, and the work does not depend on it.
-pub(super) fn publish(runtime: &Runtime, world: &HostWorld, kubeconfig: &Path, node: &str) {
-    let published = match status::status(world) {
+/// Writes the status of the node to its Node object. The object may not exist yet, and the work does not depend on
+/// it.
+pub(super) fn publish(runtime: &Runtime, env: &HostEnvironment, kubeconfig: &Path, node: &str) {
+    let published = match status::status(env) {
         Ok(document) => {
-            let publish = status::publish(world, kubeconfig, node, &document);
+            let publish = status::publish(env, kubeconfig, node, &document);
             runtime.block_on(async { tokio::time::timeout(PUBLISH_LIMIT, publish).await })
         }
         Err(error) => return tracing::warn!(error = %chain(&error), "The node's status cannot be read."),
@@ -165,68 +195,85 @@ fn step_failed(step: &str, reason: &str) -> anyhow::Error {
     anyhow!("{reason}").context(format!("step `{step}` failed"))
 }
 
-fn end(runtime: &Runtime, world: &HostWorld, outcome: &Outcome, reboot: RebootBy) -> Result<Exit, Failure> {
+/// Returns the exit of a run that waits for a reboot or another event; `None` when it has failed or ended.
+pub(super) fn pause(
+    runtime: &Runtime,
+    env: &HostEnvironment,
+    outcome: &Outcome,
+    reboot: RebootBy,
+    next: &Continuation,
+) -> Result<Option<Exit>, Failure> {
     match outcome {
-        Outcome::Done => Ok(Exit::Done),
-        Outcome::RebootNeeded { .. } if reboot == RebootBy::Exit => {
-            if world.is_here() {
-                say("Reboot this machine, then run `landfall node resume`.");
-            } else {
-                let root = world.root().display();
-                say(&format!("Boot the system in `{root}`, then run `landfall node resume` on it."));
-            }
-            Ok(Exit::Reboot)
-        }
-        Outcome::RebootNeeded { .. } if reboot == RebootBy::Required => {
-            require_reboot(&world.place(Path::new(REBOOT_REQUIRED)), "landfall node prepare")?;
-            say(&format!("`{REBOOT_REQUIRED}` asks for a reboot; `landfall node resume` goes on after it."));
-            Ok(Exit::Reboot)
-        }
-        Outcome::RebootNeeded { .. } => {
-            say("Rebooting.");
-            let _within = runtime.enter();
-            let ended = asked_to_end();
-            systemd::reboot().map_err(|reason| {
-                let error = anyhow!(reason).context("ask for a reboot");
-                Failure::new(error, "reboot by hand; the run goes on after it").exit(Exit::Reboot)
-            })?;
-            // systemd ends this process; its unit must not end before that as if the work were done. That end is what was
-            // asked for, and no failure.
-            let ended = runtime.block_on(async { tokio::time::timeout(REBOOT_PATIENCE, ended).await });
-            if ended.is_ok() {
-                return Ok(Exit::Done);
-            }
-            Err(Failure::new(anyhow!("systemd was asked to reboot and did not"), "see `systemctl list-jobs`"))
-        }
+        Outcome::RebootNeeded { .. } => self::reboot(runtime, env, reboot, next).map(Some),
         Outcome::Waiting { on, .. } => {
             say(&format!("Waiting for {on}."));
-            Ok(Exit::TryLater)
+            Ok(Some(Exit::TryLater))
         }
         Outcome::Cancelled => {
-            say("Stopped; `landfall node resume` goes on.");
-            Ok(Exit::TryLater)
+            say(&format!("Stopped; {}.", next.after_stop));
+            Ok(Some(Exit::TryLater))
         }
-        Outcome::Failed { step, reason, .. } => {
-            let hint =
-                "`landfall node status` shows the plan; mend what is wrong, then `landfall node resume`";
-            Err(Failure::new(step_failed(step, reason), hint))
-        }
-        Outcome::RolledBack { step, reason } | Outcome::RollbackFailed { step, reason, .. } => {
-            Err(step_failed(step, reason).into())
-        }
-        Outcome::Abandoned { reason } => Err(anyhow!("the run was given up: {reason}").into()),
+        _ => Ok(None),
     }
 }
 
-/// Leaves word for whoever reboots machines here.
-pub(super) fn require_reboot(path: &Path, who: &str) -> Result<(), Failure> {
-    std::fs::write(path, format!("{who}\n")).map_err(|error| {
-        let error = anyhow!(error).context(format!("write `{}`", path.display()));
-        Failure::new(error, "reboot by hand; the run goes on after it").exit(Exit::Reboot)
-    })
+fn reboot(
+    runtime: &Runtime,
+    env: &HostEnvironment,
+    reboot: RebootBy,
+    next: &Continuation,
+) -> Result<Exit, Failure> {
+    let Continuation { command, after_reboot, .. } = next;
+    let by_hand = |error: anyhow::Error| {
+        Failure::new(error, format!("reboot by hand; {after_reboot}")).exit(Exit::Reboot)
+    };
+    match reboot {
+        RebootBy::Exit if env.is_live_system() => {
+            say(&format!("Reboot this machine; {after_reboot}."));
+            Ok(Exit::Reboot)
+        }
+        RebootBy::Exit => {
+            say(&format!("Reboot the machine at `{}`; {after_reboot}.", env.root().display()));
+            Ok(Exit::Reboot)
+        }
+        RebootBy::Required => {
+            let path = env.host_path(Path::new(REBOOT_REQUIRED));
+            std::fs::write(&path, format!("{command}\n"))
+                .with_context(|| format!("write `{}`", path.display()))
+                .map_err(by_hand)?;
+            say(&format!("`{REBOOT_REQUIRED}` requests a reboot; {after_reboot}."));
+            Ok(Exit::Reboot)
+        }
+        RebootBy::Systemd => {
+            say("Rebooting.");
+            let _within = runtime.enter();
+            let ended = asked_to_end();
+            env.reboot().map_err(|reason| by_hand(anyhow!(reason).context("ask for a reboot")))?;
+            // systemd ends this process. Its unit must not end earlier, because that would mean success.
+            if runtime.block_on(async { tokio::time::timeout(REBOOT_PATIENCE, ended).await }).is_ok() {
+                return Ok(next.rebooting);
+            }
+            Err(Failure::new(anyhow!("systemd was asked to reboot and did not"), "see `systemctl list-jobs`"))
+        }
+    }
 }
 
-/// The folder of a machine, and not one that a slip of the hand would make.
+fn ended(outcome: &Outcome) -> Failure {
+    match outcome {
+        Outcome::Failed { step, reason, .. } => {
+            let hint =
+                "`landfall node status` shows the plan; fix the problem, then run `landfall node resume`";
+            Failure::new(step_failed(step, reason), hint)
+        }
+        Outcome::RolledBack { step, reason } | Outcome::RollbackFailed { step, reason, .. } => {
+            step_failed(step, reason).into()
+        }
+        Outcome::Abandoned { reason } => anyhow!("the run was given up: {reason}").into(),
+        other => anyhow!("unexpected end of the run: {other:?}").into(),
+    }
+}
+
+/// Checks that the root directory exists, so that a typing error does not create one.
 pub(super) fn root_is_there(root: &Path) -> Result<(), Failure> {
     if root.is_dir() {
         return Ok(());
@@ -238,15 +285,22 @@ pub(super) fn root_is_there(root: &Path) -> Result<(), Failure> {
 pub(super) fn failure(error: RunError) -> Failure {
     let hint = match &error {
         RunError::Ledger(LedgerError::Unfinished { .. }) => {
-            "`landfall node resume` goes on with it as it was asked for; with `--start-over` these flags give it up and count"
+            "`landfall node resume` continues it as requested; `--start-over` gives it up in favor of these flags"
         }
         RunError::Ledger(LedgerError::Busy { .. }) => {
-            "wait for the other process, or see what it does with `landfall node status`"
+            "wait for the other process; `landfall node status` shows its progress"
         }
-        RunError::NothingOpen => "`landfall node prepare` begins one",
-        _ => "run it as root, on a disk that can be written",
+        RunError::Ledger(LedgerError::Damaged { dir }) if dir.iter().any(|name| name == IN_PLACE) => {
+            "see what was done with `journalctl -u landfall-in-place`; the kubelet is held back until the ledger is removed"
+        }
+        RunError::InProgress { .. } => "wait until it has ended; `landfall node status` shows its progress",
+        RunError::NothingOpen => "begin one with `landfall node prepare` or `landfall node in-place`",
+        RunError::UnknownHost { .. } => {
+            "give the root of the machine with `--root`, or its kind with `--kind`"
+        }
+        _ => "run as root, on a disk that can be written",
     };
-    // Somebody else is at it: no fault, and over by itself.
+    // Another running process is a temporary condition, not a failure.
     let busy = matches!(error, RunError::Ledger(LedgerError::Busy { .. }));
     Failure::new(error, hint).exit(if busy { Exit::TryLater } else { Exit::Failed })
 }
@@ -281,7 +335,7 @@ impl Renderer for Lines {
     }
 
     fn progress(&mut self, number: usize, count: usize, title: &str, done: u64, total: Option<u64>, _: Unit) {
-        // Several things may come one after the other, each with a length of its own.
+        // Consecutive operations of a step may have different lengths.
         if self.bar.as_ref().is_some_and(|bar| bar.total() != total) {
             self.clear();
         }

@@ -1,4 +1,4 @@
-//! `landfall render`: one file per role, and what they share.
+//! `landfall render`: one file per role, and shared helpers.
 
 mod agent;
 mod controller;
@@ -18,10 +18,10 @@ use landfall_render::{Download, Plan, RenderError, Target};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-/// Bytes of a token or key that is made here.
+/// Length of a generated token or key, in bytes.
 const TOKEN_BYTES: usize = 32;
 
-/// An authority and its intermediates; a ConfigMap with all of them stays far below its limit of 1 MiB.
+/// Size limit for a CA and its intermediates; a ConfigMap with all of them stays far below its limit of 1 MiB.
 const MAX_AUTHORITY: u64 = 128 * 1024;
 
 /// Write the files a bootstrap plane is installed from
@@ -168,14 +168,14 @@ impl Folder {
     }
 }
 
-/// Something nobody can guess, as text.
+/// Returns an unpredictable text.
 fn token() -> Result<Secret<String>, Failure> {
     let mut bytes = [0; TOKEN_BYTES];
     getrandom::fill(&mut bytes).context("draw a token")?;
-    Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok(Secret::new(hex::encode(bytes)))
 }
 
-/// The certificates of an authority. Agents would end with the same complaint, on every machine.
+/// Reads the certificates of a CA. An invalid file would otherwise fail in the agent on every machine.
 fn authority(path: &Path) -> Result<String, Failure> {
     let hint = "name a PEM file with certificates that you may read";
     let read = || -> anyhow::Result<String> {

@@ -4,7 +4,7 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use landfall_cluster::LeaseQuery;
 use landfall_tunnel::agent::CountSource;
-use landfall_tunnel::config::{AgentConfig, CallingFiles};
+use landfall_tunnel::config::{AgentConfig, CertificateFiles, ClientTls};
 use landfall_tunnel::{Identifiers, Unknown, agent};
 
 use super::klog::{Klog, ignored};
@@ -209,8 +209,14 @@ impl Agent {
             let error = anyhow!("the servers' certificates cannot be checked without their authority");
             return Err(Failure::usage(error, "give `--ca-cert`"));
         };
-        let tls = CallingFiles { authority, certificate, alpn: self.alpn_proto };
-        tls.check()
+        let certificate = certificate.map(|(certificate, key)| CertificateFiles { certificate, key });
+        let offered = self.alpn_proto.into_iter().map(String::into_bytes);
+        let tls = ClientTls {
+            ca: Some(authority),
+            certificate,
+            protocols: offered.chain([b"h2".to_vec()]).collect(),
+        };
+        tls.read()
             .map_err(|error| Failure::new(error, "check `--ca-cert`, `--agent-cert`, `--agent-key`"))?;
         let health = listening("health-server-host", &self.health_server_host)?;
         let admin = listening("admin-bind-address", &self.admin_bind_address)?;

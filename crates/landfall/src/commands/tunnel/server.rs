@@ -5,7 +5,8 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use landfall_cluster::Cluster;
 use landfall_tunnel::config::{
-    AgentLimits, Frontend, Mode, ServerConfig, ServingFiles, Strategy, TlsPolicy, TlsVersion,
+    AgentLimits, CertificateFiles, Frontend, Mode, ServerConfig, ServerTlsFiles, Strategy, TlsPolicy,
+    TlsVersion,
 };
 use landfall_tunnel::server::{self, Authenticate, LeaseSettings, ServerError, TokenReviews, labels};
 
@@ -181,7 +182,7 @@ pub(super) struct Server {
     ignored: Ignored,
 }
 
-/// Whose tokens agents have to show.
+/// The accounts whose tokens agents must present.
 struct Tokens {
     namespace: String,
     account: String,
@@ -256,7 +257,7 @@ impl Server {
         done
     }
 
-    /// Whose tokens are good, if tokens are asked for.
+    /// Returns the accepted accounts, if tokens are required.
     fn tokens(&self) -> Result<Option<Tokens>, Failure> {
         let flags = [&self.agent_namespace, &self.agent_service_account, &self.authentication_audience];
         if flags.iter().all(|flag| flag.is_empty()) {
@@ -298,8 +299,11 @@ impl Server {
             mode: self.mode,
             agent_bind_address: listening("agent-bind-address", &self.agent_bind_address)?,
             agent_port: self.agent_port,
-            agent_tls: Some(ServingFiles { certificate, key, client_authority: file(&self.cluster_ca_cert) }),
-            tls_policy: TlsPolicy { at_least: self.tls_min_version, cipher_suites: self.cipher_suites },
+            agent_tls: Some(ServerTlsFiles {
+                certificate: CertificateFiles { certificate, key },
+                client_ca: file(&self.cluster_ca_cert),
+            }),
+            tls_policy: TlsPolicy { min_version: self.tls_min_version, cipher_suites: self.cipher_suites },
             health: Some((health, self.health_port)),
             admin: Some((listening("admin-bind-address", admin)?, self.admin_port)),
             keepalive_time: self.keepalive_time,
@@ -349,7 +353,8 @@ impl Server {
             return Err(Failure::usage(error, "name a port, or a Unix socket"));
         }
         let address = listening("server-bind-address", &self.server_bind_address)?;
-        let tls = ServingFiles { certificate, key, client_authority: Some(authority) };
+        let tls =
+            ServerTlsFiles { certificate: CertificateFiles { certificate, key }, client_ca: Some(authority) };
         Ok(Frontend::Tcp { address, port: self.server_port, tls })
     }
 }
@@ -375,7 +380,7 @@ fn unable(error: ServerError) -> Failure {
     Failure::new(error, hint)
 }
 
-/// A port that others have to know cannot be left to chance.
+/// Rejects port 0: clients must know the port, so it cannot be assigned at random.
 pub(super) fn port() -> clap::builder::RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..)
 }

@@ -1,25 +1,25 @@
-//! The whole run on a machine in memory, whose power goes before every operation of every step.
+//! Complete runs on a simulated machine that loses power before every operation of every step.
 
-pub(crate) mod world;
+pub(crate) mod machine;
 
 use landfall_model::step::Outcome;
 use tokio::runtime::{Builder, Runtime};
 
-use world::{Crash, Machine, Scenario};
+use machine::{Crash, Machine, Scenario};
 
 pub(crate) fn runtime() -> Runtime {
-    // Time stands still and jumps to the next timer.
+    // Paused time jumps to the next timer.
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Crashes once before every operation, in every world that can follow. Gives the number of crashes.
+/// Crashes once before every operation, in every state of the disk that can follow. Returns the number of crashes.
 fn crash_everywhere(scenario: Scenario) -> usize {
     let runtime = runtime();
     let calm = Machine::new(scenario);
     let end = calm.run(&runtime, None).unwrap();
     assert_eq!(end.outcome, Outcome::Done);
     let mut crashes = 0;
-    // What was on the disk before is not part of what may be cut off.
+    // Operations that set up the disk are not interrupted.
     let before = Machine::new(scenario).operations().len();
     for (number, operation) in calm.operations().iter().enumerate().skip(before) {
         let cut_off = Machine::new(scenario);

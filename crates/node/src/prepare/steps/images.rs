@@ -2,58 +2,65 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use landfall_durable::{self as durable, Access};
 use landfall_fetch::{Order, Patience};
 use landfall_model::chain;
 use landfall_model::step::Unit;
-use landfall_steps::durable::{self, Access};
-use landfall_steps::{Applied, Backoff, Confirmed, Context, Found, Limits, Outputs, Slot, Step, StepError};
+use landfall_steps::{Applied, Confirmed, Context, Found, Outputs, Step, StepError, StepSpec};
 
-use super::{DECISION, FETCHED, PUBLIC_DIR};
+use super::{DECISION, FETCHED};
+use crate::environment::{PUBLIC_DIR, make_dir};
 use crate::prepare::decision::{Action, Artefact, Backend, Decision, Fetched, PassedOver};
+use crate::prepare::environment::{PrepareEnvironment, Progress};
 use crate::prepare::os_release::Architecture;
 use crate::prepare::sysext;
 use crate::prepare::sysext::release::System;
 use crate::prepare::why::{NotBrought, Trouble, TroubleBox, Why};
-use crate::prepare::world::{Progress, World, make_dir};
+use crate::run::later;
 
-/// A runtime has some hundred megabytes, a Kubernetes extension not many more.
+/// A runtime has some hundred megabytes, a Kubernetes extension not much more.
 const MAX_IMAGE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 const FETCH_LIMIT: Duration = Duration::from_hours(2);
 
-/// Brings the images to this machine.
+/// Fetches the images to this machine.
 pub(super) struct Fetch<W> {
-    world: Arc<W>,
-    /// Where it says why it did not.
+    env: Arc<W>,
+    /// Receives the reason of a failure.
     trouble: TroubleBox,
-    /// What came in earlier tries of this process.
+    /// Images fetched in earlier attempts of this process.
     came: Mutex<Vec<Fetched>>,
 }
 
-/// Opens extension images and holds them against the operating systems that will meet them.
+/// Opens extension images and checks them against the operating systems that will load them.
 pub(super) struct Check<W> {
-    pub(super) world: Arc<W>,
+    pub(super) env: Arc<W>,
 }
 
-async fn is_there(world: &impl World, path: &Path, artefact: &Artefact) -> Result<bool, StepError> {
-    let found = world.is_file(path, &artefact.digest).await;
+async fn is_there(
+    env: &impl PrepareEnvironment,
+    path: &Path,
+    artefact: &Artefact,
+) -> Result<bool, StepError> {
+    let found = env.is_file(path, &artefact.digest).await;
     found.map_err(|error| StepError::later(format!("cannot read `{}`: {error}", path.display())))
 }
 
-/// Brings one image to its place.
+/// Fetches one image to its path.
 pub(crate) async fn bring(
-    world: &impl World,
+    env: &impl PrepareEnvironment,
     artefact: &Artefact,
     progress: Progress<'_>,
 ) -> Result<Option<Fetched>, NotBrought> {
     let here = |error| NotBrought { why: Why::Machine, error };
     let parent = artefact.path.parent().unwrap_or(Path::new("/"));
-    make_dir(world, parent, PUBLIC_DIR).map_err(|error| here(super::later(&error)))?;
+    make_dir(env, parent, PUBLIC_DIR).map_err(|error| here(later(error)))?;
     let urls = match &artefact.action {
-        Action::Copy { from } if is_there(world, from, artefact).await.map_err(here)? => {
-            return copy(world, from, &artefact.path).map(|()| None).map_err(here);
+        Action::Copy { from } if is_there(env, from, artefact).await.map_err(here)? => {
+            return copy(env, from, &artefact.path).map(|()| None).map_err(here);
         }
         Action::Fetch { urls } => urls.clone(),
-        // Present or copyable when it was decided, and gone since: the next decision sees that.
+        // The image was present or copyable at the decision and is missing now. The next decision takes that into
+        // account.
         _ => {
             let path = artefact.path.display();
             return Err(here(StepError::later(format!("`{path}` was there and is not any more"))));
@@ -61,13 +68,13 @@ pub(crate) async fn bring(
     };
     let order = Order {
         urls,
-        target: world.place(&artefact.path),
+        target: env.host_path(&artefact.path),
         digest: artefact.digest.expected().clone(),
         mode: 0o644,
         max_bytes: MAX_IMAGE_BYTES,
         patience: Patience::IMAGE,
     };
-    let source = world.fetch(&order, progress).await.map_err(|error| {
+    let source = env.fetch(&order, progress).await.map_err(|error| {
         let what = format!("cannot fetch {} {}: {}", artefact.name, artefact.version, chain(&error));
         let why = (&error).into();
         NotBrought {
@@ -82,19 +89,22 @@ pub(crate) async fn bring(
     }))
 }
 
-fn copy(world: &impl World, from: &Path, to: &Path) -> Result<(), StepError> {
-    let disk = world.disk();
-    let bytes = disk.read(&world.place(from), MAX_IMAGE_BYTES);
+fn copy(env: &impl PrepareEnvironment, from: &Path, to: &Path) -> Result<(), StepError> {
+    let disk = env.disk();
+    let bytes = disk.read(&env.host_path(from), MAX_IMAGE_BYTES);
     let bytes =
         bytes.map_err(|error| StepError::later(format!("cannot read `{}`: {error}", from.display())))?;
-    durable::write(&*disk, &world.place(to), &bytes, Access::PUBLIC).map_err(|error| super::later(&error))
+    durable::write(&*disk, &env.host_path(to), &bytes, Access::PUBLIC).map_err(later)
 }
 
-/// The images that are not where they should be, with the content they should have.
-pub(crate) async fn missing(world: &impl World, decision: &Decision) -> Result<Vec<Artefact>, StepError> {
+/// Returns the images that are missing at their path, or that have other content than expected.
+pub(crate) async fn missing(
+    env: &impl PrepareEnvironment,
+    decision: &Decision,
+) -> Result<Vec<Artefact>, StepError> {
     let mut missing = Vec::new();
     for artefact in &decision.artefacts {
-        if artefact.action != Action::ShipsWithSystem && !is_there(world, &artefact.path, artefact).await? {
+        if artefact.action != Action::ShipsWithSystem && !is_there(env, &artefact.path, artefact).await? {
             missing.push(artefact.clone());
         }
     }
@@ -104,8 +114,8 @@ pub(crate) async fn missing(world: &impl World, decision: &Decision) -> Result<V
 // === impl Fetch ===
 
 impl<W> Fetch<W> {
-    pub(super) fn new(world: Arc<W>, trouble: TroubleBox) -> Self {
-        Self { world, trouble, came: Mutex::default() }
+    pub(super) fn new(env: Arc<W>, trouble: TroubleBox) -> Self {
+        Self { env, trouble, came: Mutex::default() }
     }
 
     fn came(&self) -> MutexGuard<'_, Vec<Fetched>> {
@@ -113,29 +123,16 @@ impl<W> Fetch<W> {
     }
 }
 
-impl<W: World> Step for Fetch<W> {
-    fn name(&self) -> &'static str {
-        super::FETCH
-    }
-
-    fn title(&self) -> String {
-        "Fetch the images".to_owned()
-    }
-
-    fn needs(&self) -> Vec<Slot> {
-        vec![DECISION.slot()]
-    }
-
-    fn gives(&self) -> Vec<Slot> {
-        vec![FETCHED.slot()]
-    }
-
-    fn limits(&self) -> Limits {
-        Limits { deadline: FETCH_LIMIT, backoff: Backoff::default() }
+impl<W: PrepareEnvironment> Step for Fetch<W> {
+    fn spec(&self) -> StepSpec {
+        StepSpec::new(super::FETCH, "Fetch the images")
+            .needs([DECISION.slot()])
+            .gives([FETCHED.slot()])
+            .deadline(FETCH_LIMIT)
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
-        if missing(&*self.world, &context.get(&DECISION)?).await?.is_empty() {
+        if missing(&*self.env, &context.get(&DECISION)?).await?.is_empty() {
             return Ok(Found::Satisfied {
                 reason: "they are all there".to_owned(),
                 outputs: Outputs::none().give(&FETCHED, &self.came())?,
@@ -145,10 +142,10 @@ impl<W: World> Step for Fetch<W> {
     }
 
     async fn apply(&self, context: &Context<'_>) -> Result<Applied, StepError> {
-        for artefact in missing(&*self.world, &context.get(&DECISION)?).await? {
+        for artefact in missing(&*self.env, &context.get(&DECISION)?).await? {
             let progress = |done, total| context.progress(done, total, Unit::Bytes);
             let came =
-                bring(&*self.world, &artefact, &progress).await.map_err(|NotBrought { why, error }| {
+                bring(&*self.env, &artefact, &progress).await.map_err(|NotBrought { why, error }| {
                     self.trouble.put(super::FETCH, Trouble { why, inputs: None });
                     error
                 })?;
@@ -158,7 +155,7 @@ impl<W: World> Step for Fetch<W> {
     }
 
     async fn confirm(&self, context: &Context<'_>) -> Result<Confirmed, StepError> {
-        match missing(&*self.world, &context.get(&DECISION)?).await?.first() {
+        match missing(&*self.env, &context.get(&DECISION)?).await?.first() {
             None => Ok(Confirmed::Holds),
             Some(missing) => {
                 Err(StepError::now(format!("`{}` is not what was fetched", missing.path.display())))
@@ -169,7 +166,7 @@ impl<W: World> Step for Fetch<W> {
 
 // === impl Check ===
 
-impl<W: World> Check<W> {
+impl<W: PrepareEnvironment> Check<W> {
     async fn look(&self, decision: &Decision) -> Result<(), StepError> {
         let Some(architecture) = Architecture::here() else { return Ok(()) };
         let current = &decision.inputs.current_os.value;
@@ -183,8 +180,8 @@ impl<W: World> Check<W> {
             })
             .collect();
         for artefact in &decision.artefacts {
-            let release = self.world.extension(&artefact.path, &artefact.name).await;
-            let release = release.map_err(|error| super::later(&error))?;
+            let release = self.env.extension(&artefact.path, &artefact.name).await;
+            let release = release.map_err(later)?;
             for system in &systems {
                 release.fits(system).map_err(|misfit| {
                     StepError::later(format!("extension {} {}: {misfit}", artefact.name, artefact.version))
@@ -194,24 +191,24 @@ impl<W: World> Check<W> {
         self.find_blockers(decision).await
     }
 
-    /// One image that cannot be opened blocks all the others: whoever put it there has to take it away.
+    /// One image that cannot be opened blocks all others. The administrator has to remove it.
     async fn find_blockers(&self, decision: &Decision) -> Result<(), StepError> {
         let ours: Vec<PathBuf> =
             decision.artefacts.iter().map(|artefact| sysext::link_path(&artefact.name)).collect();
         for dir in sysext::SEARCHED {
-            let Ok(names) = self.world.disk().names(&self.world.place(Path::new(dir))) else { continue };
+            let Ok(names) = self.env.disk().names(&self.env.host_path(Path::new(dir))) else { continue };
             for name in names.iter().filter_map(|name| name.to_str()) {
                 let path = Path::new(dir).join(name);
                 let Some(extension) = name.strip_suffix(".raw").filter(|name| !name.starts_with('.')) else {
                     continue;
                 };
-                // A link to `/dev/null` masks; another link leads to an image outside this folder.
-                let target = self.world.link(&path).ok().flatten();
+                // A link to `/dev/null` masks an extension; any other link names an image outside this directory.
+                let target = self.env.link(&path).ok().flatten();
                 if ours.contains(&path) || target.as_deref() == Some(Path::new("/dev/null")) {
                     continue;
                 }
                 let image = target.filter(|target| target.is_absolute()).unwrap_or_else(|| path.clone());
-                if let Err(error) = self.world.extension(&image, extension).await {
+                if let Err(error) = self.env.extension(&image, extension).await {
                     let why = chain(&error).to_string();
                     return Err(StepError::later(format!(
                         "`{}` would block every extension: {why}",
@@ -224,17 +221,9 @@ impl<W: World> Check<W> {
     }
 }
 
-impl<W: World> Step for Check<W> {
-    fn name(&self) -> &'static str {
-        super::CHECK
-    }
-
-    fn title(&self) -> String {
-        "Hold the images against the operating system".to_owned()
-    }
-
-    fn needs(&self) -> Vec<Slot> {
-        vec![DECISION.slot()]
+impl<W: PrepareEnvironment> Step for Check<W> {
+    fn spec(&self) -> StepSpec {
+        StepSpec::new(super::CHECK, "Hold the images against the operating system").needs([DECISION.slot()])
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
@@ -245,14 +234,10 @@ impl<W: World> Step for Check<W> {
         } else {
             "there are no extensions"
         };
-        Ok(Found::Satisfied { reason: reason.to_owned(), outputs: Outputs::none() })
+        Ok(Found::satisfied(reason))
     }
 
     async fn apply(&self, _: &Context<'_>) -> Result<Applied, StepError> {
         Ok(Applied::Done(Outputs::none()))
-    }
-
-    async fn confirm(&self, _: &Context<'_>) -> Result<Confirmed, StepError> {
-        Ok(Confirmed::Holds)
     }
 }

@@ -1,51 +1,42 @@
 use std::sync::Arc;
 
-use landfall_steps::{Applied, Confirmed, Context, Found, Outputs, Slot, Step, StepError};
+use landfall_steps::{Applied, Confirmed, Context, Found, Outputs, Step, StepError, StepSpec};
 
 use super::DECISION;
 use super::select::{is_written, write};
-use crate::prepare::world::World;
+use crate::prepare::environment::PrepareEnvironment;
 
-/// Lets the kubelet start. The last step: what this file says is true when it appears.
+/// Lets the kubelet start. It is the last step, so the content of this file is true when it appears.
 pub(super) struct WriteEnv<W> {
-    pub(super) world: Arc<W>,
+    pub(super) env: Arc<W>,
 }
 
 // === impl WriteEnv ===
 
-impl<W: World> WriteEnv<W> {
+impl<W: PrepareEnvironment> WriteEnv<W> {
     fn is_done(&self, context: &Context<'_>) -> Result<bool, StepError> {
         match &context.get(&DECISION)?.kubelet_env {
-            Some(file) => is_written(&*self.world, file),
+            Some(file) => is_written(&*self.env, file),
             None => Ok(true),
         }
     }
 }
 
-impl<W: World> Step for WriteEnv<W> {
-    fn name(&self) -> &'static str {
-        super::WRITE_ENV
-    }
-
-    fn title(&self) -> String {
-        "Let the kubelet start".to_owned()
-    }
-
-    fn needs(&self) -> Vec<Slot> {
-        vec![DECISION.slot()]
+impl<W: PrepareEnvironment> Step for WriteEnv<W> {
+    fn spec(&self) -> StepSpec {
+        StepSpec::new(super::WRITE_ENV, "Let the kubelet start").needs([DECISION.slot()])
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
         if self.is_done(context)? {
-            let reason = "there is nothing to write".to_owned();
-            return Ok(Found::Satisfied { reason, outputs: Outputs::none() });
+            return Ok(Found::satisfied("there is nothing to write"));
         }
         Ok(Found::Needed)
     }
 
     async fn apply(&self, context: &Context<'_>) -> Result<Applied, StepError> {
         if let Some(file) = &context.get(&DECISION)?.kubelet_env {
-            write(&*self.world, file)?;
+            write(&*self.env, file)?;
         }
         Ok(Applied::Done(Outputs::none()))
     }

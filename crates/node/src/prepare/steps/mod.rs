@@ -6,8 +6,8 @@
 //!                └ Decision, kept in the ledger           └ the boot in which the choice was made
 //! ```
 //!
-//! Whatever can fail is not lasting to the ledger: a server that is down today is up tomorrow, and a machine that waits for
-//! its kubelet must be able to go on once somebody has mended what was wrong.
+//! The ledger treats no failure as permanent. A server that is down today may be up tomorrow, and a machine that
+//! waits for its kubelet must be able to continue once the problem is fixed.
 
 pub(crate) mod images;
 mod kubelet;
@@ -17,17 +17,15 @@ mod update;
 
 use std::sync::Arc;
 
-use landfall_model::step::Retry;
-use landfall_steps::durable::Access;
-use landfall_steps::{Key, Plan, PlanError, StepError};
+use landfall_steps::{Key, Plan, PlanError};
 
 use super::decision::{Decision, Fetched};
 use super::request::Request;
 use super::why::TroubleBox;
-use super::world::World;
+use crate::prepare::environment::PrepareEnvironment;
 
 pub const RUN: &str = "node-prepare";
-// The names of the steps, in their order.
+// The names of the steps, in order.
 pub(crate) const UPDATE_OS: &str = "update-os";
 pub(crate) const DECIDE: &str = "decide";
 pub(crate) const FETCH: &str = "fetch-images";
@@ -39,20 +37,17 @@ pub(crate) const VERIFY: &str = "verify-runtime";
 pub(crate) const WRITE_ENV: &str = "write-kubelet-env";
 
 pub(crate) const REQUEST: Key<Request> = Key::new("request");
-/// Counts runs with the same request: a node whose `kubelet.env` was taken away is prepared again.
+/// Counts runs with the same request: a node whose `kubelet.env` was removed is prepared again.
 pub(crate) const NUMBER: Key<u32> = Key::new("number");
 pub const DECISION: Key<Decision> = Key::new("decision");
-/// Where each image came from in the end.
+/// The final source of each image.
 pub const FETCHED: Key<Vec<Fetched>> = Key::new("fetched");
-/// The boot in which the runtime was selected: only a later one has it.
+/// The boot in which the runtime was selected: only a later boot uses it.
 pub(crate) const SELECTED_IN: Key<String> = Key::new("selected-in");
 
-/// Folders others may look into.
-pub(crate) const PUBLIC_DIR: Access = Access { mode: 0o755, owner: None };
-
-/// The steps for a request.
-pub(crate) fn plan<W: World>(
-    world: &Arc<W>,
+/// Returns the steps for a request.
+pub(crate) fn plan<W: PrepareEnvironment>(
+    env: &Arc<W>,
     request: &Request,
     number: u32,
     trouble: &TroubleBox,
@@ -60,19 +55,14 @@ pub(crate) fn plan<W: World>(
     Plan::of(RUN)
         .input(&REQUEST, request)
         .input(&NUMBER, &number)
-        .step(update::UpdateOs { world: world.clone() })
-        .step(update::Decide { world: world.clone(), trouble: trouble.clone() })
-        .step(images::Fetch::new(world.clone(), trouble.clone()))
-        .step(images::Check { world: world.clone() })
-        .step(select::Select { world: world.clone() })
-        .step(select::Merge { world: world.clone() })
-        .step(reboot::Reboot { world: world.clone() })
-        .step(reboot::Verify { world: world.clone() })
-        .step(kubelet::WriteEnv { world: world.clone() })
+        .step(update::UpdateOs { env: env.clone() })
+        .step(update::Decide { env: env.clone(), trouble: trouble.clone() })
+        .step(images::Fetch::new(env.clone(), trouble.clone()))
+        .step(images::Check { env: env.clone() })
+        .step(select::Select { env: env.clone() })
+        .step(select::Merge { env: env.clone() })
+        .step(reboot::Reboot { env: env.clone() })
+        .step(reboot::Verify { env: env.clone() })
+        .step(kubelet::WriteEnv { env: env.clone() })
         .build()
-}
-
-/// An error that a later process may not meet.
-pub(crate) fn later(error: &dyn std::error::Error) -> StepError {
-    StepError::caused(error, Retry::Later)
 }

@@ -1,71 +1,79 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use landfall_steps::durable::{self, Access};
-use landfall_steps::{Applied, Confirmed, Context, Found, Outputs, Slot, Step, StepError};
+use landfall_durable::Access;
+use landfall_steps::{Applied, Confirmed, Context, Found, Outputs, Step, StepError, StepSpec};
 
-use super::{DECISION, PUBLIC_DIR, SELECTED_IN};
+use super::{DECISION, SELECTED_IN};
+use crate::environment::{self, PUBLIC_DIR, make_dir};
 use crate::prepare::decision::{Backend, Content, Decision, PlannedFile};
-use crate::prepare::world::{World, make_dir};
+use crate::prepare::environment::PrepareEnvironment;
+use crate::run::later;
 
-/// Longer than every file of a plan.
+/// Larger than every file of a plan.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Makes the runtime the one that is used.
+/// Makes the planned runtime the active one.
 pub(super) struct Select<W> {
-    pub(super) world: Arc<W>,
+    pub(super) env: Arc<W>,
 }
 
-/// Makes extensions part of the running system, when no reboot does it.
+/// Merges extensions into the running system, when no reboot does it.
 pub(super) struct Merge<W> {
-    pub(super) world: Arc<W>,
+    pub(super) env: Arc<W>,
 }
 
-/// Whether a file is as planned.
-pub(crate) fn is_written(world: &impl World, file: &PlannedFile) -> Result<bool, StepError> {
+/// Returns whether a file matches the plan.
+pub(crate) fn is_written(env: &impl PrepareEnvironment, file: &PlannedFile) -> Result<bool, StepError> {
     let failed =
         |error: std::io::Error| StepError::later(format!("cannot read `{}`: {error}", file.path.display()));
     match &file.content {
-        Content::Text { text } => match world.disk().read(&world.place(&file.path), MAX_FILE_BYTES) {
+        Content::Text { text } => match env.disk().read(&env.host_path(&file.path), MAX_FILE_BYTES) {
             Ok(bytes) => Ok(bytes == text.as_bytes()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
             Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(false),
             Err(error) => Err(failed(error)),
         },
-        Content::Link { to } => Ok(world.link(&file.path).map_err(failed)?.as_deref() == Some(to)),
+        Content::Link { to } => Ok(env.link(&file.path).map_err(failed)?.as_deref() == Some(to)),
     }
 }
 
-/// Writes a file as planned: there whole or not at all.
-pub(crate) fn write(world: &impl World, file: &PlannedFile) -> Result<(), StepError> {
-    let parent = file.path.parent().unwrap_or(Path::new("/"));
-    make_dir(world, parent, PUBLIC_DIR).map_err(|error| super::later(&error))?;
+/// Writes a file as planned; it appears complete or not at all.
+pub(crate) fn write(env: &impl PrepareEnvironment, file: &PlannedFile) -> Result<(), StepError> {
     match &file.content {
         Content::Text { text } => {
-            durable::write(&*world.disk(), &world.place(&file.path), text.as_bytes(), Access::PUBLIC)
-                .map_err(|error| super::later(&error))
+            environment::write(env, &file.path, text.as_bytes(), Access::PUBLIC).map_err(later)
         }
-        Content::Link { to } => world.set_link(&file.path, to).map_err(|error| {
-            StepError::later(format!("cannot link `{}` to `{}`: {error}", file.path.display(), to.display()))
-        }),
+        Content::Link { to } => {
+            let parent = file.path.parent().unwrap_or(Path::new("/"));
+            make_dir(env, parent, PUBLIC_DIR).map_err(later)?;
+            env.set_link(&file.path, to).map_err(|error| {
+                let (path, to) = (file.path.display(), to.display());
+                StepError::later(format!("cannot link `{path}` to `{to}`: {error}"))
+            })
+        }
     }
 }
 
-/// The extensions that should be part of the system and are not. Not an exit code but a look tells: systemd skips what
-/// does not fit without a word.
-pub(crate) async fn left_out(world: &impl World, decision: &Decision) -> Result<Vec<String>, StepError> {
-    let merged = world.merged().await.map_err(StepError::later)?;
+/// Returns the planned extensions that are not merged.
+///
+/// The state is read rather than an exit code, because systemd skips incompatible extensions without a message.
+pub(crate) async fn left_out(
+    env: &impl PrepareEnvironment,
+    decision: &Decision,
+) -> Result<Vec<String>, StepError> {
+    let merged = env.merged().await.map_err(StepError::later)?;
     let wanted = decision.artefacts.iter().map(|artefact| &artefact.name);
     Ok(wanted.filter(|name| !merged.contains(name)).cloned().collect())
 }
 
 // === impl Select ===
 
-impl<W: World> Select<W> {
+impl<W: PrepareEnvironment> Select<W> {
     fn pending<'a>(&self, decision: &'a Decision) -> Result<Vec<&'a PlannedFile>, StepError> {
         let mut pending = Vec::new();
         for file in &decision.files {
-            if !is_written(&*self.world, file)? {
+            if !is_written(&*self.env, file)? {
                 pending.push(file);
             }
         }
@@ -77,21 +85,11 @@ impl<W: World> Select<W> {
     }
 }
 
-impl<W: World> Step for Select<W> {
-    fn name(&self) -> &'static str {
-        super::SELECT
-    }
-
-    fn title(&self) -> String {
-        "Select the runtime".to_owned()
-    }
-
-    fn needs(&self) -> Vec<Slot> {
-        vec![DECISION.slot()]
-    }
-
-    fn gives(&self) -> Vec<Slot> {
-        vec![SELECTED_IN.slot()]
+impl<W: PrepareEnvironment> Step for Select<W> {
+    fn spec(&self) -> StepSpec {
+        StepSpec::new(super::SELECT, "Select the runtime")
+            .needs([DECISION.slot()])
+            .gives([SELECTED_IN.slot()])
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
@@ -105,7 +103,7 @@ impl<W: World> Step for Select<W> {
     async fn apply(&self, context: &Context<'_>) -> Result<Applied, StepError> {
         let decision = context.get(&DECISION)?;
         for file in self.pending(&decision)? {
-            write(&*self.world, file)?;
+            write(&*self.env, file)?;
         }
         Ok(Applied::Done(Self::outputs(context)?))
     }
@@ -120,17 +118,9 @@ impl<W: World> Step for Select<W> {
 
 // === impl Merge ===
 
-impl<W: World> Step for Merge<W> {
-    fn name(&self) -> &'static str {
-        super::MERGE
-    }
-
-    fn title(&self) -> String {
-        "Make the extensions part of the system".to_owned()
-    }
-
-    fn needs(&self) -> Vec<Slot> {
-        vec![DECISION.slot()]
+impl<W: PrepareEnvironment> Step for Merge<W> {
+    fn spec(&self) -> StepSpec {
+        StepSpec::new(super::MERGE, "Make the extensions part of the system").needs([DECISION.slot()])
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
@@ -139,22 +129,22 @@ impl<W: World> Step for Merge<W> {
             "there are no extensions"
         } else if decision.reboot.needed {
             "the next boot does it"
-        } else if !self.world.is_here() {
+        } else if !self.env.is_live_system() {
             "they are part of it already"
         } else {
-            // Also when they are merged: which image is behind the name cannot be seen.
+            // Needed even for merged extensions: the image behind the name cannot be determined.
             return Ok(Found::Needed);
         };
-        Ok(Found::Satisfied { reason: reason.to_owned(), outputs: Outputs::none() })
+        Ok(Found::satisfied(reason))
     }
 
     async fn apply(&self, _: &Context<'_>) -> Result<Applied, StepError> {
-        self.world.merge().await.map_err(StepError::later)?;
+        self.env.merge().await.map_err(StepError::later)?;
         Ok(Applied::Done(Outputs::none()))
     }
 
     async fn confirm(&self, context: &Context<'_>) -> Result<Confirmed, StepError> {
-        let left_out = left_out(&*self.world, &context.get(&DECISION)?).await?;
+        let left_out = left_out(&*self.env, &context.get(&DECISION)?).await?;
         if left_out.is_empty() {
             return Ok(Confirmed::Holds);
         }

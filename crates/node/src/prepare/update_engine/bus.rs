@@ -1,19 +1,20 @@
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use landfall_dbus::{Connection, DbusError, Peer, Signal, Value};
 
 use super::{Attempt, Next, Operation, Pending, Seen, Status, UpdateError};
 
-pub const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
 const NAME: &str = "com.coreos.update1";
 const PATH: &str = "/com/coreos/update1";
 const INTERFACE: &str = "com.coreos.update1.Manager";
 const BUS: &str = "org.freedesktop.DBus";
-/// For one call: update_engine answers from memory.
+/// Timeout of one call: update_engine answers from memory.
 const CALL_LIMIT: Duration = Duration::from_secs(25);
-/// How long to listen before looking again: a signal may be lost when the bus is busy.
+/// Interval between polls: a signal may be lost when the bus is busy.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// update_engine on a bus.
@@ -25,7 +26,17 @@ pub struct Engine {
 // === impl Engine ===
 
 impl Engine {
-    /// At the socket of a bus.
+    /// Connects to the system bus of the machine below `root`, or to the bus named by the environment.
+    pub(crate) fn of_machine(root: &Path) -> Self {
+        let named = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok();
+        let named = named.as_deref().and_then(|address| address.strip_prefix("unix:path="));
+        Self::at(match named {
+            Some(path) => path.split([',', ';']).next().unwrap_or(path).to_owned(),
+            None => root.join(SYSTEM_BUS.trim_start_matches('/')).display().to_string(),
+        })
+    }
+
+    /// Connects to the bus at this address.
     pub fn at(address: impl Into<String>) -> Self {
         Self { address: address.into() }
     }
@@ -34,8 +45,8 @@ impl Engine {
         status(&mut self.connect()?)
     }
 
-    /// Asks for an update and waits for what becomes of it. `tell` hears what is seen on the way and says whether to
-    /// go on.
+    /// Requests an update and waits for its outcome. `tell` receives every observed status and returns whether to
+    /// continue.
     pub fn update(&self, tell: &mut dyn FnMut(&Status) -> bool) -> Result<Pending, UpdateError> {
         let mut connection = self.connect()?;
         let listen = |connection: &mut Connection| {
@@ -58,7 +69,7 @@ impl Engine {
             if let Seen::Status(status) = &seen {
                 last = status.clone();
             }
-            // Also when nothing is seen: whoever waits may want to stop.
+            // Also called without any change, so that the caller can stop waiting.
             if !tell(&last) {
                 return Err(UpdateError::Stopped);
             }
@@ -110,7 +121,7 @@ fn heard(signal: &Signal) -> Result<Seen, UpdateError> {
         (INTERFACE, "StatusUpdate") => parse(&signal.values).map(Seen::Status),
         (BUS, "NameOwnerChanged") => {
             let owner = signal.values.get(2);
-            // That it is back is seen by looking: its state is not what it was.
+            // Polling detects the restart of update_engine: its state differs then.
             let is_gone = matches!(owner, Some(Value::Text(owner)) if owner.is_empty());
             Ok(if is_gone { Seen::Gone } else { Seen::Nothing })
         }
@@ -140,7 +151,7 @@ fn parse(values: &[Value]) -> Result<Status, UpdateError> {
     }
 }
 
-/// It is not there now, or hangs; systemd brings it back.
+/// The service is absent or hangs; systemd restarts it.
 fn is_absence(error: &DbusError) -> bool {
     const ABSENCES: [&str; 4] = ["ServiceUnknown", "NameHasNoOwner", "NoReply", "Disconnected"];
     match error {

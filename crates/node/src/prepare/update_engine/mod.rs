@@ -1,4 +1,4 @@
-//! The updater of Container Linux and Flatcar: asks for an update and waits for what becomes of it.
+//! Client for the updater of Container Linux and Flatcar: requests an update and waits for its outcome.
 //!
 //! ```text
 //! idle ─▶ checking ─┬─▶ idle                                     there is none
@@ -6,29 +6,29 @@
 //!                   └─▶ … ─▶ reporting error ─▶ idle             it failed
 //! ```
 //!
-//! [`Attempt`] judges what is seen; it has no clock and no bus. [`Engine`] looks.
+//! [`Attempt`] evaluates the observations; it has no clock and no bus. [`Engine`] makes the observations.
 
 mod bus;
 
 use std::fmt;
 use std::time::Duration;
 
-pub use bus::{Engine, SYSTEM_BUS};
+pub use bus::Engine;
 
 use super::version::OsVersion;
 
-/// update_engine's unit comes back 30 s after its end; twice that, and some.
+/// systemd restarts update_engine 30 s after its exit; the limit allows more than twice that.
 const GONE_LIMIT: Duration = Duration::from_secs(90);
-/// How long it may take from being asked to the first sign that it heard.
+/// Time limit from the request to the first sign that update_engine acts on it.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
-/// Progress is told at least every 10 s while downloading; writing a slow disk at the end is silent.
+/// Progress is reported at least every 10 s while downloading, but not during the final write to a slow disk.
 const SILENCE_LIMIT: Duration = Duration::from_mins(15);
-/// For all of it: a full image over a thin line.
+/// Total time limit: enough for a full image over a slow link.
 const TOTAL_LIMIT: Duration = Duration::from_mins(50);
-/// A restart loses an update in progress; it is asked for again this often.
+/// A restart loses an update in progress; the request is repeated at most this often.
 const MAX_RESTARTS: u32 = 3;
 
-/// What update_engine is doing.
+/// The current operation of update_engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Idle,
@@ -39,28 +39,28 @@ pub enum Operation {
     Finalizing,
     NeedReboot,
     ReportingError,
-    /// A name we do not know.
+    /// An operation that this client does not know.
     Other,
 }
 
-/// What it says about itself.
+/// The status that update_engine reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     pub last_checked: i64,
     /// From 0 to 1.
     pub progress: f64,
     pub operation: Operation,
-    /// All zeros when it does not know, also while an update is pending.
+    /// All zeros when update_engine does not know the version, even while an update is pending.
     pub new_version: String,
     pub new_size: i64,
 }
 
-/// What is pending.
+/// The pending update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pending {
     Nothing,
     Version(OsVersion),
-    /// An update is pending and update_engine has forgotten which.
+    /// An update is pending, but update_engine no longer knows its version.
     Unknown,
 }
 
@@ -92,34 +92,34 @@ pub enum UpdateError {
     Stopped,
 }
 
-/// What is seen from outside.
+/// An observation of update_engine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
     Status(Status),
     /// It left the bus.
     Gone,
-    /// Nothing new.
+    /// No change.
     Nothing,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Look again.
+    /// Continue to poll.
     Watch,
-    /// Ask for the update, again if it was asked before.
+    /// Request the update, again if it was requested before.
     Ask,
-    /// It came to an end.
+    /// Return this result.
     End(Pending),
 }
 
 /// One wait for an update.
 #[derive(Debug)]
 pub struct Attempt {
-    /// When the last check had been made before we asked.
+    /// Time of the last check before our request.
     before: Option<i64>,
     asked: Option<Duration>,
-    /// Something happened since we asked.
+    /// Activity was observed since the request.
     begun: bool,
     failed_while: Option<Operation>,
     doing: Operation,
@@ -146,7 +146,7 @@ impl Attempt {
         }
     }
 
-    /// Takes what was seen at a time since the beginning, and says what to do.
+    /// Processes an observation made at this time since the start, and returns the next action.
     pub fn see(&mut self, seen: &Seen, at: Duration) -> Result<Next, UpdateError> {
         if at > TOTAL_LIMIT {
             return Err(UpdateError::Late);
@@ -206,7 +206,7 @@ impl Attempt {
                 if let Some(while_doing) = self.failed_while {
                     return Err(UpdateError::Failed { while_doing });
                 }
-                // Idle after more than a look means that what was found did not make it.
+                // An idle state after more than a check means that the update failed.
                 if !matches!(self.doing, Operation::Idle | Operation::Checking) {
                     return Err(UpdateError::Failed { while_doing: self.doing });
                 }
@@ -219,7 +219,7 @@ impl Attempt {
             busy => {
                 self.begun = true;
                 self.doing = busy;
-                // It was at it before we came: what it finds is ours.
+                // An update that was already running before our request counts as ours.
                 self.asked.get_or_insert(at);
             }
         }

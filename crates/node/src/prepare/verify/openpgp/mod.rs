@@ -1,6 +1,7 @@
-//! OpenPGP signatures. The library does the mathematics; everything it does not ask is asked here: how strong the hash
-//! is, whether the key may sign data, whether it lived when the signature was made, whether it was revoked, and whether
-//! it is one of those that count.
+//! OpenPGP signatures.
+//!
+//! The library only does the mathematics. This module checks everything else: the strength of the hash, whether the
+//! key may sign data, whether it was valid when it signed, whether it was revoked, and whether it is trusted.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +13,16 @@ use pgp::types::{KeyDetails, PublicParams, Tag, VerifyingKey};
 
 use super::{ManifestVerifier, Policy, VerifyError};
 
-/// A keyring of some hundred keys.
+/// Enough for a keyring of some hundred keys.
 pub const MAX_KEYRING_BYTES: u64 = 4 * 1024 * 1024;
 pub const MAX_SIGNATURE_BYTES: u64 = 256 * 1024;
 const MAX_KEYS: usize = 256;
 const MAX_SIGNATURES: usize = 32;
-/// Each costs a public-key operation, and anybody can add some to a keyring.
+/// Each binding costs a public-key operation, and any third party can add some to a keyring.
 const MAX_BINDINGS: usize = 256;
-/// A machine's clock at first boot may be slow.
+/// The clock of a machine may be slow at its first boot.
 const CLOCK_TOLERANCE: u64 = 24 * 60 * 60;
-/// The length of an RSA modulus with its header; 2048 bits is the least.
+/// Length of an RSA modulus with its header; 2048 bits is the minimum.
 const MIN_RSA_BYTES: usize = 2 + 256;
 
 const BEGIN_SIGNATURE: &str = "-----BEGIN PGP SIGNATURE-----";
@@ -34,7 +35,7 @@ pub struct OpenPgp {
     policy: Policy,
 }
 
-/// Why one signature does not count.
+/// The reason why a signature does not count.
 type Objection = String;
 
 // === impl OpenPgp ===
@@ -58,12 +59,12 @@ impl OpenPgp {
         }
     }
 
-    /// The primary key behind a good signature.
+    /// Returns the primary key of a valid signature.
     fn judge(&self, signature: &Signature, content: &[u8]) -> Result<String, Objection> {
         let created = check_data_signature(signature, self.policy.now)?;
         let mut objection = "no key of the keyring has made it over these bytes".to_owned();
         for key in &self.keys {
-            let fingerprint = hex(&key.primary_key.fingerprint());
+            let fingerprint = hex::encode(key.primary_key.fingerprint().as_bytes());
             match signer(key, signature, content, created) {
                 None => {}
                 Some(Err(reason)) => objection = format!("key {fingerprint}: {reason}"),
@@ -113,7 +114,7 @@ impl ManifestVerifier for OpenPgp {
     }
 }
 
-/// Armored blocks that follow each other are read one by one; binary content is one.
+/// Splits concatenated armored blocks; binary content is one block.
 fn blocks<'a>(bytes: &'a [u8], begin: &str) -> Vec<&'a [u8]> {
     let starts: Vec<usize> = match std::str::from_utf8(bytes) {
         Ok(text) => text.match_indices(begin).map(|(at, _)| at).take(MAX_SIGNATURES + 1).collect(),
@@ -126,7 +127,7 @@ fn blocks<'a>(bytes: &'a [u8], begin: &str) -> Vec<&'a [u8]> {
     starts.iter().zip(ends).map(|(start, end)| &bytes[*start..end]).collect()
 }
 
-/// What can be said of a signature over data without any key. Gives the time it was made.
+/// Checks a signature over data as far as possible without a key. Returns its creation time.
 fn check_data_signature(signature: &Signature, now: u64) -> Result<u64, Objection> {
     if signature.typ() != Some(SignatureType::Binary) {
         return Err("it is not a signature over the bytes of a file".to_owned());
@@ -142,7 +143,7 @@ fn check_data_signature(signature: &Signature, now: u64) -> Result<u64, Objectio
     Ok(created)
 }
 
-/// What is asked of every signature, over data or over keys.
+/// Checks that apply to every signature, over data or over keys.
 fn check_form(signature: &Signature) -> Result<u64, Objection> {
     if !matches!(signature.version(), SignatureVersion::V4 | SignatureVersion::V6) {
         return Err("its version is too old".to_owned());
@@ -162,7 +163,9 @@ fn check_form(signature: &Signature) -> Result<u64, Objection> {
     Ok(u64::from(created.as_secs()))
 }
 
-/// Whether this certificate made the signature: nothing if it did not, an objection if it did and must not have.
+/// Returns whether this certificate made the signature.
+///
+/// `None` means that it did not. An error means that it did although it must not.
 fn signer(
     certificate: &SignedPublicKey,
     signature: &Signature,
@@ -181,11 +184,11 @@ fn signer(
     )
 }
 
-/// What a key has to be good for.
+/// The capability that a key needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Sign,
-    /// To hold its subkeys: every primary key may.
+    /// To certify its subkeys: every primary key may.
     Certify,
 }
 
@@ -235,7 +238,7 @@ fn check_subkey(
     if !newest.key_flags().sign() {
         return Err("its subkey is not meant for signing".to_owned());
     }
-    // Without this, anybody could claim somebody else's signing key as a subkey.
+    // Without this check, any key owner could claim the signing key of another one as a subkey.
     let back = newest.embedded_signature().ok_or("its subkey does not acknowledge it")?;
     check_form(back)?;
     if back.verify_primary_key_binding(&subkey.key, primary).is_err() {
@@ -244,7 +247,7 @@ fn check_subkey(
     Ok(())
 }
 
-/// The newest one that is strong enough.
+/// Returns the newest sufficiently strong signature.
 fn newest<'a>(signatures: impl Iterator<Item = &'a Signature>) -> Option<&'a Signature> {
     signatures
         .take(MAX_BINDINGS)
@@ -253,7 +256,7 @@ fn newest<'a>(signatures: impl Iterator<Item = &'a Signature>) -> Option<&'a Sig
         .map(|(_, signature)| signature)
 }
 
-/// Whether the key lived when it signed. That it has expired since is how keys of old releases are.
+/// Checks that the key was valid when it signed. A later expiry is accepted: it is normal for keys of old releases.
 fn check_lifetime(key: &impl KeyDetails, binding: &Signature, at: u64) -> Result<(), Objection> {
     let born = u64::from(key.created_at().as_secs());
     if at < born {
@@ -276,10 +279,6 @@ fn check_strength(key: &impl VerifyingKey) -> Result<(), Objection> {
         | PublicParams::Ed448(_) => Ok(()),
         _ => Err("its kind of key is not accepted".to_owned()),
     }
-}
-
-fn hex(fingerprint: &pgp::types::Fingerprint) -> String {
-    fingerprint.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Keys and signatures made by gpg; what gpg itself accepts is more than we do.
+//! Tests with keys and signatures made by gpg; gpg itself accepts more than this module.
 
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,7 @@ use crate::prepare::request::Trust;
 
 const CONTENT: &[u8] = b"{\"kind\":\"torcx-package-list-v0\"}\n";
 
-/// A keyring of gpg's own in a folder.
+/// A private keyring of gpg in a directory.
 struct Gpg(TempDir);
 
 impl Gpg {
@@ -44,16 +44,17 @@ impl Gpg {
         output.stdout
     }
 
-    /// A key that may only certify, with a subkey that signs. Gives both fingerprints.
+    /// Creates a key that may only certify, with a subkey that signs. Returns both fingerprints.
     fn with_subkey(&self, user: &str, algorithm: &str, made: &str, lives: &str) -> (String, String) {
-        let at = format!("--faked-system-time={made}");
+        // The `!` freezes the clock: on a busy machine the subkey would otherwise be older than its key.
+        let at = format!("--faked-system-time={made}!");
         self.run(&[&at, "--quick-generate-key", user, algorithm, "cert", "never"], b"");
         let primary = self.fingerprints(user)[0].clone();
         self.run(&[&at, "--quick-add-key", &primary, algorithm, "sign", lives], b"");
         (primary, self.fingerprints(user)[1].clone())
     }
 
-    /// What a person would type into `gpg --edit-key`.
+    /// Runs `gpg --edit-key` with these commands.
     fn edit(&self, user: &str, commands: &str) {
         use std::io::Write as _;
         let mut child = Command::new("gpg")
@@ -125,7 +126,7 @@ fn a_good_signature_counts_and_anything_else_does_not() {
     assert_eq!(verifier.verify(CONTENT, &signature).unwrap(), std::slice::from_ref(&rsa));
     let by_curve = gpg.sign(&["second@example.com"], &[]);
     assert_eq!(verifier.verify(CONTENT, &by_curve).unwrap(), std::slice::from_ref(&curve));
-    // A binary keyring is the same keyring.
+    // A binary keyring gives the same result.
     let binary = OpenPgp::new(&gpg.keyring(false), policy(&trust)).unwrap();
     assert_eq!(binary.verify(CONTENT, &signature).unwrap(), std::slice::from_ref(&rsa));
 
@@ -147,13 +148,13 @@ fn a_good_signature_counts_and_anything_else_does_not() {
     let told = objection(&armored, &trust, CONTENT, &short);
     assert!(told.contains("it has expired"), "{told}");
 
-    // Somebody else's key.
+    // A key that is not in the keyring.
     let other = Gpg::new();
     other.with_subkey("other@example.com", "ed25519", "20260101T000000", "never");
     let told = objection(&armored, &trust, CONTENT, &other.sign(&["other@example.com"], &[]));
     assert!(told.contains("no key of the keyring has made it"), "{told}");
 
-    // Only the listed keys count, and two of two if two are asked for.
+    // Only the listed keys count, and two signatures are required if the threshold is two.
     let listed = Trust { fingerprints: vec![curve.to_uppercase()], ..Trust::default() };
     let told = objection(&armored, &listed, CONTENT, &signature);
     assert!(told.contains("not among those that count"), "{told}");
@@ -173,7 +174,7 @@ fn a_good_signature_counts_and_anything_else_does_not() {
     assert_eq!(verifier.verify(CONTENT, &[signature, by_curve].concat()).unwrap(), expected);
 }
 
-/// The seventh defect of the original: any key of the keyring counted, whatever had become of it.
+/// The seventh defect of the original: any key of the keyring counted, even expired or revoked ones.
 #[test]
 fn defect_07_keys_that_expired_or_were_revoked_are_told_apart() {
     if !have(&[Need::Program("gpg")]) {
@@ -182,12 +183,12 @@ fn defect_07_keys_that_expired_or_were_revoked_are_told_apart() {
     let trust = Trust::default();
     let gpg = Gpg::new();
     let (old, _) = gpg.with_subkey("old@example.com", "rsa2048", "20160101T000000", "1y");
-    // Expired now, alive when it signed: how the keys of old releases are.
+    // Expired now, but valid when it signed, as is normal for keys of old releases.
     let then = gpg.sign(&["old@example.com"], &["--faked-system-time=20160601T000000"]);
     let keyring = gpg.keyring(true);
     let verifier = OpenPgp::new(&keyring, policy(&trust)).unwrap();
     assert_eq!(verifier.verify(CONTENT, &then).unwrap(), std::slice::from_ref(&old));
-    // The same signature, and a keyring in which its subkey's life had ended before.
+    // The same signature, and a keyring in which its subkey expired before.
     let short = Gpg::new();
     short.run(&["--import"], &gpg.run(&["--export-secret-keys"], b""));
     let subkey = short.fingerprints("old@example.com")[1].clone();
@@ -198,7 +199,7 @@ fn defect_07_keys_that_expired_or_were_revoked_are_told_apart() {
     let told = objection(&short.keyring(true), &trust, CONTENT, &then);
     assert!(told.contains("had expired when it signed"), "{told}");
 
-    // Revoked keys sign nothing any more, whatever they signed before; gpg itself says "Good signature" to this.
+    // Revoked keys invalidate all their signatures, also earlier ones; gpg itself reports "Good signature" for this.
     let revoked = Gpg::new();
     let (primary, _) = revoked.with_subkey("gone@example.com", "ed25519", "20260101T000000", "never");
     let before = revoked.sign(&["gone@example.com"], &[]);
@@ -222,7 +223,7 @@ fn a_key_that_may_not_sign_does_not_sign() {
     let told = objection(&gpg.keyring(true), &Trust::default(), CONTENT, &signature);
     assert!(told.contains("shorter than 2048 bits"), "{told}");
 
-    // A subkey that signed while it was meant to, in a keyring that says it is not.
+    // A subkey that signed while it was allowed to, in a keyring that does not allow it any more.
     let gpg = Gpg::new();
     gpg.with_subkey("once@example.com", "rsa2048", "20260101T000000", "never");
     let signature = gpg.sign(&["once@example.com"], &[]);
@@ -246,7 +247,7 @@ fn a_revoked_subkey_signs_nothing_and_its_sister_does() {
         b"",
     );
     let second = gpg.fingerprints("two@example.com")[2].clone();
-    // With `!` gpg takes exactly this key.
+    // With `!` gpg uses exactly this key.
     let (by_first, by_second) =
         (gpg.sign(&[&format!("{first}!")], &[]), gpg.sign(&[&format!("{second}!")], &[]));
     let verifier = OpenPgp::new(&gpg.keyring(true), policy(&trust)).unwrap();
@@ -259,7 +260,7 @@ fn a_revoked_subkey_signs_nothing_and_its_sister_does() {
     assert!(told.contains("its subkey was revoked"), "{told}");
     let verifier = OpenPgp::new(&keyring, policy(&trust)).unwrap();
     assert_eq!(verifier.verify(CONTENT, &by_second).unwrap(), std::slice::from_ref(&primary));
-    // The revoked one does not count towards two of them either.
+    // The revoked signature does not count towards a threshold of two either.
     let both = Trust { threshold: 2, ..Trust::default() };
     let told = objection(&keyring, &both, CONTENT, &[by_first, by_second].concat());
     assert!(told.starts_with("1 of 2 signatures"), "{told}");
@@ -280,7 +281,7 @@ fn a_key_that_had_expired_or_is_held_together_by_sha1_does_not_count() {
     let then = gpg.sign(&["old@example.com"], &[&at("20160601T000000")]);
     let primary = gpg.fingerprints("old@example.com")[0].clone();
     assert!(OpenPgp::new(&gpg.keyring(true), policy(&trust)).unwrap().verify(CONTENT, &then).is_ok());
-    // The owner says afterwards that it had ended before.
+    // The owner later changes the expiry to an earlier date.
     gpg.run(&[&at("20160701T000000"), "--quick-set-expire", &primary, "20160301T000000"], b"");
     let told = objection(&gpg.keyring(true), &trust, CONTENT, &then);
     assert!(told.contains("had expired when it signed"), "{told}");
@@ -303,8 +304,8 @@ fn a_key_that_had_expired_or_is_held_together_by_sha1_does_not_count() {
     assert!(told.contains("nothing it signed itself says what it is for"), "{told}");
 }
 
-/// The sixth defect of the original, with the real thing: the signature is good, and the list is of another system, of
-/// another board, or of last year.
+/// The sixth defect of the original, with real signatures: the signature is valid, but the list is for another
+/// system, another board, or last year.
 #[test]
 fn defect_06_a_replayed_index_is_refused_whoever_signed_it() {
     use crate::prepare::manifest::{Manifest, NotForThis, Unbound};
@@ -326,7 +327,7 @@ fn defect_06_a_replayed_index_is_refused_whoever_signed_it() {
     let judge = |text: &str| {
         let signature = gpg.run(&["--armor", "--detach-sign"], text.as_bytes());
         verifier.verify(text.as_bytes(), &signature).unwrap();
-        // What was signed is exactly this and nothing else.
+        // The signature covers exactly this content.
         let other = text.replace("2000.0.0", "2000.0.1");
         assert_eq!(other == text, verifier.verify(other.as_bytes(), &signature).is_ok());
         let manifest = Manifest::parse(text.as_bytes()).unwrap();
