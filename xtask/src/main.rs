@@ -37,7 +37,7 @@ enum Task {
     },
     /// Install packages and build the real components the tests use
     Testbed,
-    /// Write the generated files anew
+    /// Regenerate the generated files
     Gen,
     /// Measure against a named peer, side by side
     Bench(bench::Arguments),

@@ -75,7 +75,7 @@ pub(crate) fn run(dir: &Path, json: bool) -> anyhow::Result<()> {
         .filter(|path| path.join("label.json").is_file())
         .collect();
     folders.sort();
-    anyhow::ensure!(!folders.is_empty(), "`{}` holds no labelled case", dir.display());
+    anyhow::ensure!(!folders.is_empty(), "`{}` contains no labeled case", dir.display());
     let outcomes =
         folders.iter().map(|folder| outcome(&engine, folder)).collect::<anyhow::Result<Vec<_>>>()?;
     let summary = summarise(outcomes);
@@ -90,7 +90,7 @@ pub(crate) fn run(dir: &Path, json: bool) -> anyhow::Result<()> {
 fn outcome(engine: &Engine, folder: &Path) -> anyhow::Result<Outcome> {
     let read = |path: &Path| fs::read(path).with_context(|| format!("read `{}`", path.display()));
     let label: Label = serde_json::from_slice(&read(&folder.join("label.json"))?)
-        .with_context(|| format!("`{}` is no label", folder.display()))?;
+        .with_context(|| format!("invalid label in `{}`", folder.display()))?;
     let report = diagnose(engine, folder)?;
     let accepted = |cause: Option<&str>| {
         let cause = cause.unwrap_or("none");

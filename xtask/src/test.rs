@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let again = if suspects.is_empty() {
         Printed::default()
     } else {
-        println!("\nonce more, one after the other: {}", suspects.join(", "));
+        println!("\nrepeated, one after the other: {}", suspects.join(", "));
         let alone = ["--", "--exact", "--test-threads=1"].map(str::to_owned);
         // The package and target arguments apply again, because other packages may contain a test with the
         // same name.
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     if !again.ok || passed(&again) < suspects.len() {
-        bail!("tests failed; hint: their names stand under `failures:` above");
+        bail!("tests failed; hint: read their names under `failures:` above");
     }
     println!("\nfailed, and passed when run alone: {}", suspects.len());
     for name in suspects {

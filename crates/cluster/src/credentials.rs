@@ -89,7 +89,7 @@ fn token(user: &AuthInfo) -> Result<Option<Secret<String>>, Error> {
     let Some(file) = &user.token_file else { return Ok(None) };
     let bytes = read(file)?;
     let text =
-        String::from_utf8(bytes).map_err(|_| Error::CredentialData { what: "a token file is no text" })?;
+        String::from_utf8(bytes).map_err(|_| Error::CredentialData { what: "a token file is not text" })?;
     Ok(Some(Secret::new(text.trim().to_owned())))
 }
 
@@ -99,7 +99,7 @@ fn data_or_file(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>
         let decoded = BASE64.decode(data.trim());
         return decoded
             .map(Some)
-            .map_err(|_| Error::CredentialData { what: "certificate data is no Base64" });
+            .map_err(|_| Error::CredentialData { what: "certificate data is not Base64" });
     }
     file.filter(|file| !file.is_empty()).map(read).transpose()
 }

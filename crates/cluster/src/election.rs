@@ -128,7 +128,7 @@ fn patience(claimed: Option<Duration>, own: Duration) -> Duration {
 fn won(written: Result<Lease, Error>, leading: Standing) -> Result<Standing, Error> {
     match written {
         Ok(_) => Ok(leading),
-        Err(error) if error.is_conflict() => Ok(Standing::Following { leader: "somebody else".to_owned() }),
+        Err(error) if error.is_conflict() => Ok(Standing::Following { leader: "another replica".to_owned() }),
         Err(error) => Err(error),
     }
 }

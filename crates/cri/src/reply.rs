@@ -180,9 +180,9 @@ impl Reply {
                     return malformed("a farewell instead of an answer");
                 }
             }
-            PUSH_PROMISE => return malformed("a push nobody asked for"),
+            PUSH_PROMISE => return malformed("an unrequested push"),
             DATA | HEADERS | CONTINUATION | RST_STREAM if stream != STREAM => {
-                return malformed("an answer nobody asked for");
+                return malformed("an unrequested response");
             }
             RST_STREAM => return malformed("a refusal without a reason"),
             DATA => {

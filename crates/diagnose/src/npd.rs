@@ -26,7 +26,7 @@ pub(crate) enum NpdError {
     Reason { reason: String, source: InvalidCause },
     #[error("the pattern of `{reason}` is not an expression")]
     Pattern { reason: String, source: Box<regex_syntax::Error> },
-    #[error("the pattern of `{reason}` holds no fixed text of at least {WINDOW} bytes to look for")]
+    #[error("the pattern of `{reason}` contains no fixed text of at least {WINDOW} bytes")]
     NoLiteral { reason: String },
 }
 

@@ -100,7 +100,7 @@ struct Expression {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatternError {
-    #[error("`any` names no literal")]
+    #[error("`any` contains no literal")]
     NoLiteral,
     #[error("the literal `{0}` is shorter than {WINDOW} bytes, or longer than a line")]
     ShortLiteral(String),

@@ -27,7 +27,7 @@ enum Relation {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no range of versions such as `kubelet >= 1.24, < 1.30`")]
+#[error("invalid version range `{0}`: must be like `kubelet >= 1.24, < 1.30`")]
 pub(crate) struct InvalidRange(String);
 
 // === impl Version ===

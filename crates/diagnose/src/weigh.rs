@@ -64,7 +64,7 @@ pub(crate) fn weigh(
         let place = stages.place_of(success);
         weight.take(
             WORKLOAD_AFTER_SUCCESS,
-            &format!("the node worked already ({place}), and applications bring it about too"),
+            &format!("the node worked already ({place}), and applications cause it too"),
         );
     }
     let is_foreign = || newest.process.as_deref().is_some_and(scope::is_foreign);

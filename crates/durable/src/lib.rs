@@ -177,7 +177,7 @@ fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
 
 fn hidden(target: &Path, suffix: &str) -> Result<PathBuf, Error> {
     let Some(name) = target.file_name() else {
-        let source = io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "the path does not name a file");
         return Err(Doing::Name.failed(target, source));
     };
     let mut hidden = OsString::from(".");

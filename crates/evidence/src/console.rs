@@ -54,7 +54,7 @@ const LEVEL: i32 = 3;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("this is no report in its envelope")]
+    #[error("not a report in its envelope")]
     Envelope(#[source] serde_json::Error),
     #[error("cannot pack the report")]
     Pack(#[source] io::Error),

@@ -258,7 +258,7 @@ fn what_is_for_machines_of_another_kind_is_told() {
     for source in ["openrc", "bootkube-journal", "openshift-journals", "service-records"] {
         assert!(matches!(bundle.outcome(source), ItemOutcome::Skipped { .. }), "{source}");
     }
-    let reason = "it is asked on the machine itself only, not with another root".to_owned();
+    let reason = "it is available on the machine itself only, not with another root".to_owned();
     assert_eq!(bundle.outcome("dns"), &ItemOutcome::Skipped { reason });
 }
 

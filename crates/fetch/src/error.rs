@@ -6,7 +6,7 @@ use std::path::PathBuf;
 pub enum FetchError {
     #[error("cannot read the certificate authorities in `{path}`")]
     Authority { path: PathBuf, source: io::Error },
-    #[error("`{path}` holds no usable certificate authority")]
+    #[error("`{path}` contains no usable CA certificate")]
     NoAuthority { path: PathBuf },
     #[error("cannot make an HTTP client")]
     Tls { source: landfall_net::TlsError },
@@ -22,7 +22,7 @@ pub enum FetchError {
     Short { url: String, got: u64, expected: u64 },
     #[error("`{url}` sent nothing for {seconds} s")]
     Idle { url: String, seconds: u64 },
-    #[error("`{url}` did not come to an end within {seconds} s")]
+    #[error("`{url}` did not complete within {seconds} s")]
     Late { url: String, seconds: u64 },
     #[error("`{url}` is longer than the {limit} bytes allowed")]
     TooLong { url: String, limit: u64 },

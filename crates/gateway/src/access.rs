@@ -100,7 +100,7 @@ async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Identi
             return Ok(Identity::User(user));
         }
         Peer::Unfit { reason } => return Err(unauthorized(&reason)),
-        Peer::FrontProxy => return Err(unauthorized("a front proxy is nobody by itself")),
+        Peer::FrontProxy => return Err(unauthorized("a front proxy has no identity of its own")),
         Peer::Unknown { reason } => format!("the client's certificate is not valid: {reason}"),
         Peer::Nobody => "neither certificate nor token".to_owned(),
     };

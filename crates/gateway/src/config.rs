@@ -300,13 +300,13 @@ impl Settings {
         let front = &self.front_proxy;
         let ports = self.listen.iter().flatten().map(SocketAddr::port);
         let wrong = if self.listen.as_ref().is_some_and(Vec::is_empty) {
-            "`listen` names no address"
+            "`listen` contains no address"
         } else if self.redirect == Some(0) || self.tunnel.ports.contains(&0) {
             "`redirect` and `tunnel.ports` take ports from 1 on"
         } else if self.redirect.is_some_and(|redirect| ports.clone().any(|port| port == redirect)) {
             "`redirect` is a port of `listen`"
         } else if self.max_connections == Some(0) {
-            "`max_connections` lets nobody in"
+            "`max_connections` must be at least 1"
         } else if front.certificate.is_some() != front.key.is_some() {
             "`front_proxy` has only one of `certificate` and `key`"
         } else if ![&front.username_headers, &front.group_headers, &front.extra_header_prefixes]
@@ -315,11 +315,11 @@ impl Settings {
             .all(|name| HeaderName::from_bytes(name.as_bytes()).is_ok())
         {
             // An empty prefix would match every header.
-            "`front_proxy` names what can be no header"
+            "`front_proxy` contains an invalid header name"
         } else {
             return front.missing().map_or(Ok(()), |path| {
                 let path = path.display();
-                Err(ConfigError::Impossible(format!("`front_proxy` names `{path}`, which is no file")))
+                Err(ConfigError::Impossible(format!("`front_proxy` names `{path}`, which is not a file")))
             });
         };
         Err(ConfigError::Impossible(wrong.to_owned()))

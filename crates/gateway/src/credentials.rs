@@ -140,7 +140,7 @@ impl Credentials {
         let unfit = |error: identity::UnfitError| Peer::Unfit { reason: error.to_string() };
         let user = match identity::user(leaf) {
             Ok(Some(user)) => user,
-            Ok(None) => return Peer::Unknown { reason: "the certificate names nobody".to_owned() },
+            Ok(None) => return Peer::Unknown { reason: "the certificate names no user".to_owned() },
             Err(error) => return unfit(error),
         };
         let headers =

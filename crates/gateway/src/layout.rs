@@ -181,7 +181,7 @@ pub fn choose(settings: Settings, program: PathBuf) -> Result<Chosen, ConfigErro
         }
         (mode, _) => {
             reasons.push(format!(
-                "mode `{}`, as told",
+                "mode `{}`, as configured",
                 if mode == Mode::Splice { "splice" } else { "intercept" }
             ));
             mode

@@ -14,7 +14,7 @@ pub struct Network {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no network; hint: write it like `10.0.0.0/8` or `fd00::/8`")]
+#[error("invalid network `{0}`: must be like `10.0.0.0/8` or `fd00::/8`")]
 pub struct NetworkError(String);
 
 /// Returns whether tunnels to an address are ever allowed. Loopback, link-local (cloud metadata), multicast and

@@ -33,7 +33,7 @@ struct Client {
 pub(crate) enum ReviewError {
     #[error("there is no kubeconfig to ask an API server with")]
     NobodyToAsk,
-    #[error("too many questions are being asked")]
+    #[error("too many reviews are in progress")]
     Busy,
     #[error("the API server did not answer")]
     Unanswered(#[source] landfall_cluster::Error),

@@ -64,7 +64,7 @@ impl<'a> Dialer<'a> {
         let connector = TlsConnector::from(Arc::new(tls::client(access, speaks)?));
         let name = access.server_name.as_deref().unwrap_or(endpoint.host());
         let server_name = ServerName::try_from(name.to_owned())
-            .map_err(|_| Error::Credentials { what: format!("`{name}` is no server name") })?;
+            .map_err(|_| Error::Credentials { what: format!("invalid server name `{name}`") })?;
         Ok(Self { endpoint, access, proxy, connector, server_name })
     }
 

@@ -90,13 +90,13 @@ impl FromStr for Endpoint {
         };
         let port = match port {
             Some(port) => {
-                port.parse().ok().filter(|port| *port > 0).ok_or_else(|| bad("its port is no port"))?
+                port.parse().ok().filter(|port| *port > 0).ok_or_else(|| bad("its port is invalid"))?
             }
             None => DEFAULT_PORT,
         };
         let plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte));
         if host.is_empty() || host.len() > MAX_HOST || !plain {
-            return Err(bad("its host is no host name"));
+            return Err(bad("its host name is invalid"));
         }
         Ok(Self { host: host.to_owned(), port })
     }

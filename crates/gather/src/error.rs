@@ -4,7 +4,7 @@ use std::path::PathBuf;
 /// Reason for a missing or incomplete response of the endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("`{url}` is no API endpoint: {why}")]
+    #[error("invalid API endpoint `{url}`: {why}")]
     Url { url: String, why: &'static str },
     #[error("use the proxy `{proxy}`: {why}")]
     Proxy { proxy: String, why: String },

@@ -64,7 +64,7 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
             // This is the bootstrap host; the result may change once an API server can review the credentials.
             Ok(Answer::NotNow(status, said)) => not_now = Some((status, said)),
             Ok(Answer::Other(status)) => {
-                *reached.entry(format!("somebody else (HTTP {status})")).or_default() += 1;
+                *reached.entry(format!("another server (HTTP {status})")).or_default() += 1;
             }
             // An invalid configuration stays invalid, so a retry cannot succeed.
             Err(error @ (Error::Credentials { .. } | Error::Url { .. } | Error::Proxy { .. })) => {

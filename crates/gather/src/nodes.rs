@@ -49,7 +49,7 @@ pub async fn over_ssh(node: &str, ssh: &Ssh, to: &Path) -> Result<NodeAnswer, Er
         || node.starts_with('-')
         || node.contains(|c: char| c.is_whitespace() || c.is_control())
     {
-        return Ok(NodeAnswer::Nothing("this is no node's name".to_owned()));
+        return Ok(NodeAnswer::Nothing("invalid node name".to_owned()));
     }
     let program = File::open(&ssh.program).map_err(failed)?;
     let mut child = ssh.command(node).stdin(program).spawn().map_err(failed)?;

@@ -70,7 +70,7 @@ fn parse(text: &str) -> Result<ConnectProxy, Error> {
         ProxyPlace::Tcp { .. } => Ok(proxy),
         _ => Err(Error::Proxy {
             proxy: proxy.to_string(),
-            why: "only http:// proxies are spoken to".to_owned(),
+            why: "only http:// proxies are supported".to_owned(),
         }),
     }
 }

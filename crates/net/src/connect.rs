@@ -36,7 +36,7 @@ pub enum ProxyPlace {
 
 /// An invalid proxy URL, without the part that may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{shown}` is no proxy that can be used: {why}")]
+#[error("invalid proxy `{shown}`: {why}")]
 pub struct InvalidProxy {
     pub shown: String,
     pub why: &'static str,
@@ -111,7 +111,7 @@ impl ConnectProxy {
         let (user, authority) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && !port.contains(']') => {
-                (host, port.parse().map_err(|_| bad("its port is no port"))?)
+                (host, port.parse().map_err(|_| bad("its port is invalid"))?)
             }
             _ => (authority, if is_tls { TLS_PORT } else { PORT }),
         };

@@ -31,9 +31,9 @@ pub enum PkiError {
     Sign { subject: String, source: rcgen::Error },
     #[error("cannot read the certificate authority's certificate")]
     ReadAuthority(#[source] rcgen::Error),
-    #[error("the certificate authority's certificate is no certificate")]
+    #[error("cannot parse the CA certificate")]
     Certificate,
-    #[error("the certificate is none of an authority: nobody would believe what it signs")]
+    #[error("not a CA certificate")]
     NoAuthority,
     #[error("the private key is not that of the authority's certificate")]
     ForeignKey,
@@ -43,6 +43,6 @@ pub enum PkiError {
     Lifetime { days: u32 },
     #[error("cannot make a signing key")]
     SigningKey,
-    #[error("this is no Ed25519 key in PKCS #8")]
+    #[error("not an Ed25519 key in PKCS #8")]
     ReadSigningKey,
 }

@@ -86,7 +86,7 @@ pub enum RenderError {
     Address { address: String },
     #[error("`{node}` is no name of a node, or too long to name objects after it")]
     Node { node: String },
-    #[error("`{network}` is no network")]
+    #[error("invalid network `{network}`: must be a CIDR such as `10.0.0.0/8`")]
     Network { network: String },
     #[error("`{url}` is no address of a file or hub")]
     Url { url: String },
@@ -133,7 +133,7 @@ pub enum RenderError {
         agent::MAX_SNIPPET
     )]
     Snippet { bytes: usize },
-    #[error("`{text}` is no certificate this makes")]
+    #[error("invalid certificate `{text}`")]
     Leaf { text: String },
     #[error("`{url}` is no store that several hubs share")]
     Store { url: String },

@@ -99,7 +99,7 @@ impl Messages {
     /// Returns the next complete message.
     #[expect(
         clippy::should_implement_trait,
-        reason = "it can fail and go on later, which an iterator cannot say"
+        reason = "it can fail and resume later, which an iterator cannot express"
     )]
     pub fn next(&mut self) -> Result<Option<Bytes>, GrpcError> {
         if self.partial.is_empty() {

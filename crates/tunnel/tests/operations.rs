@@ -265,7 +265,7 @@ fn only_a_socket_is_replaced() {
     std::os::unix::fs::symlink(&file, &link).unwrap();
     for path in [&file, &link] {
         let error = bind(path.clone()).unwrap_err().to_string();
-        assert!(error.ends_with("is there and is no socket"), "{error}");
+        assert!(error.ends_with("exists and is not a socket"), "{error}");
     }
     assert_eq!(std::fs::read_to_string(&link).unwrap(), "somebody's");
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());

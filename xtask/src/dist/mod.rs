@@ -120,7 +120,7 @@ fn about() -> Result<About> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         summary: "The bootstrap plane of a Kubernetes cluster",
         description: "Takes a machine from first boot to a Ready node, carries traffic into and out of a\n\
-                      half-born cluster, and names the root cause when a node does not make it.",
+                      bootstrapping cluster, and names the root cause when a node does not join.",
         licence: env!("CARGO_PKG_LICENSE").to_owned(),
         time: time.trim().parse().context("read the time of the source")?,
     })

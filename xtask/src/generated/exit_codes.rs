@@ -29,7 +29,7 @@ pub(super) fn page(commands: &[Command]) -> Result<String> {
         }
         page += "\n| code | meaning |\n|---|---|\n";
         for (code, meaning) in codes {
-            let code: u8 = code.parse().with_context(|| format!("`{code}` is no exit code: {words:?}"))?;
+            let code: u8 = code.parse().with_context(|| format!("invalid exit code `{code}`: {words:?}"))?;
             page += &format!("| {code} | {meaning} |\n");
         }
     }

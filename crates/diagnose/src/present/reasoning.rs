@@ -21,7 +21,7 @@ pub fn reasoning(report: &Report, width: usize) -> Vec<Line> {
         finding(&mut lines, report, reason, width);
     }
     if !reasoning.stages.is_empty() {
-        heading(&mut lines, "Stages, with their last word");
+        heading(&mut lines, "Stages, with their last event");
         for stage in &reasoning.stages {
             let time = stage.time.map(|time| format!(" at {time:.0}")).unwrap_or_default();
             let text = format!(

@@ -48,7 +48,7 @@ pub enum Answer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    #[error("the name cannot be asked for")]
+    #[error("invalid DNS name")]
     Name,
     #[error("the message is cut")]
     Cut,

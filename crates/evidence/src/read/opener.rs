@@ -50,7 +50,7 @@ pub(super) enum OpenError {
     Read(io::Error),
     #[error("it holds {0}, not text")]
     NotText(&'static str),
-    #[error("it holds no file that could be read")]
+    #[error("it contains no readable file")]
     Nothing,
     #[error("it is packed more than {MAX_NESTING} times")]
     TooDeep,

@@ -98,7 +98,7 @@ impl<R: Read> Walk<R> {
         for _ in 0..MAX_RECORDS {
             self.pass_over()?;
             let Some(header) = self.header()? else { return Ok(None) };
-            let size = header.number(124..136).ok_or(TarError::Damaged("a size is no number"))?;
+            let size = header.number(124..136).ok_or(TarError::Damaged("a size is not a number"))?;
             self.content = Content::Plain;
             // A hard link states the size of its target, but has no content.
             self.expect(if header.0[156] == b'1' { 0 } else { size });
@@ -211,7 +211,7 @@ impl<R: Read> Walk<R> {
     /// Reads GNU's sparse map: in the header and in blocks after it.
     fn outer_map(&mut self, header: &Header) -> Result<Content, TarError> {
         let mut stretches = VecDeque::new();
-        let size = header.number(483..495).ok_or(TarError::Damaged("a size is no number"))?;
+        let size = header.number(483..495).ok_or(TarError::Damaged("a size is not a number"))?;
         take_stretches(&header.0[386..482], &mut stretches)?;
         let mut goes_on = header.0[482] != 0;
         while goes_on {

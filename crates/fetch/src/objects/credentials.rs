@@ -55,7 +55,7 @@ pub enum CredentialsError {
         #[source]
         source: io::Error,
     },
-    #[error("`{}` holds no credentials: {expected}", path.display())]
+    #[error("`{}` contains no credentials: {expected}", path.display())]
     Missing { path: PathBuf, expected: &'static str },
     #[error("`{}` is for the storage account `{found}`, not for `{wanted}`", path.display())]
     Account { path: PathBuf, found: String, wanted: String },
@@ -218,13 +218,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("credentials");
         for (text, why) in [
-            ("", "holds no credentials"),
-            ("AccountName=fleet", "holds no credentials"),
-            ("aws_access_key_id=canary\naws_secret_access_key=canary", "holds no credentials"),
-            ("AccountKey=canary!", "holds no credentials"),
-            ("SharedAccessSignature=canary", "holds no credentials"),
-            ("azure_storage_sas_token = sig=canary#x", "holds no credentials"),
-            ("AccountName=x,AccountKey=canary", "holds no credentials"),
+            ("", "contains no credentials"),
+            ("AccountName=fleet", "contains no credentials"),
+            ("aws_access_key_id=canary\naws_secret_access_key=canary", "contains no credentials"),
+            ("AccountKey=canary!", "contains no credentials"),
+            ("SharedAccessSignature=canary", "contains no credentials"),
+            ("azure_storage_sas_token = sig=canary#x", "contains no credentials"),
+            ("AccountName=x,AccountKey=canary", "contains no credentials"),
             ("AccountName=other;AccountKey=Y2FuYXJ5", "is for the storage account `other`, not for `fleet`"),
         ] {
             std::fs::write(&file, text).unwrap();

@@ -16,7 +16,7 @@ pub enum ObjectsError {
     #[error("cannot be known to the object store")]
     Credentials(#[source] CredentialsError),
     #[error(
-        "a token or a shared access signature is not shown to `{origin}`: over `http://` anybody could read it"
+        "refusing to send a token or a shared access signature to `{origin}`: `http://` is not encrypted"
     )]
     InTheClear { origin: String },
     #[error("cannot {doing} `{key}` in the bucket `{bucket}`")]

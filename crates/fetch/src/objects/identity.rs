@@ -173,7 +173,7 @@ impl HttpService for Asker {
         let url = request.uri().to_string().parse::<Url>();
         let url = url.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         let client = self.client(&url).ok_or_else(|| {
-            let why = format!("`{}` is asked by `https://` only", url.host_str().unwrap_or_default());
+            let why = format!("`{}` must be requested over `https://`", url.host_str().unwrap_or_default());
             HttpError::new_boxed(HttpErrorKind::Unknown, why.into())
         })?;
         let (head, body) = request.into_parts();

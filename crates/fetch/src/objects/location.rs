@@ -32,7 +32,7 @@ pub struct Location {
 
 /// A text that is not a valid bucket location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{shown}` names no bucket: {why}")]
+#[error("invalid bucket location `{shown}`: {why}")]
 pub struct InvalidLocation {
     shown: String,
     why: &'static str,
@@ -385,7 +385,7 @@ mod tests {
             ("s3://LOGS", "`s3://LOGS`"),
         ] {
             let said = text.parse::<Location>().unwrap_err();
-            assert!(said.to_string().starts_with(&format!("{shown} names no bucket: ")), "{said}");
+            assert!(said.to_string().starts_with(&format!("invalid bucket location {shown}: ")), "{said}");
             assert!(!format!("{said} {said:?}").contains("canary"), "{said:?}");
         }
     }

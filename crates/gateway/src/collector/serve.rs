@@ -45,7 +45,7 @@ pub enum CollectorError {
     Rules(#[source] BoxError),
     #[error("listen on `{path}`")]
     Listen { path: PathBuf, source: io::Error },
-    #[error("`{0}` is there and is no socket")]
+    #[error("`{0}` exists and is not a socket")]
     NotASocket(PathBuf),
 }
 
@@ -144,7 +144,7 @@ impl Collector {
         let since = query.split('&').find_map(|part| part.strip_prefix(SINCE));
         let since = since.map(|seconds| seconds.parse().ok().and_then(|at| Timestamp::from_second(at).ok()));
         if since == Some(None) {
-            return failure(StatusCode::BAD_REQUEST, "`since` is no time");
+            return failure(StatusCode::BAD_REQUEST, "`since` is not a time");
         }
         let Ok(turn) = Arc::clone(&self.bundling).try_acquire_owned() else {
             return failure(StatusCode::TOO_MANY_REQUESTS, "a bundle is being made");

@@ -47,7 +47,7 @@ async fn only_other_machines_answer() {
     let error = find(&endpoint, &access, IMPATIENT).await.err().unwrap();
     assert!(error.is_unavailable());
     let text = error.to_string();
-    assert!(text.contains("somebody else (HTTP 403)") && text.contains("connections in"), "{text}");
+    assert!(text.contains("another server (HTTP 403)") && text.contains("connections in"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +95,7 @@ async fn the_rest_of_a_cut_bundle_is_fetched_behind_the_balancer() {
     let fetched = fetch(route(&endpoint, &access), found, &Wanted::default(), &to, &|_| {}).await.unwrap();
     assert!(fetched.cut.is_none() && fetched.verified.is_complete(), "{fetched:?}");
     assert_eq!(std::fs::read(&to).unwrap(), whole);
-    assert_eq!(peer.connections(), 3, "the cut one, somebody else, the rest");
+    assert_eq!(peer.connections(), 3, "the truncated one, the other server, the rest");
 }
 
 #[tokio::test(flavor = "multi_thread")]

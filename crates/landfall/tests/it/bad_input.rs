@@ -47,7 +47,7 @@ fn a_directory_without_logs() {
     std::fs::create_dir_all(bench.path().join("empty/inner")).unwrap();
     bench
         .run(&["diagnose", "empty"])
-        .assert_refused(1, "cannot read `empty`: it holds no file that could be read");
+        .assert_refused(1, "cannot read `empty`: it contains no readable file");
 }
 
 #[test]

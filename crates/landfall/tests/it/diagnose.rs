@@ -154,7 +154,7 @@ fn the_reasoning_is_shown_when_asked_for() {
     let bench = Bench::new();
     bench.file("join.log", DEAD_DNS);
     let run = bench.run(&["diagnose", "--explain", "join.log"]);
-    for part in ["How the verdict was chosen", "rule `", "confidence: 1 − ", "Stages, with their last word"]
+    for part in ["How the verdict was chosen", "rule `", "confidence: 1 − ", "Stages, with their last event"]
     {
         assert!(run.stdout.contains(part), "{part} is missing: {run:?}");
     }

@@ -266,7 +266,7 @@ fn gather_names_the_cause_through_the_gateway() {
 
     let run = gather("sailor", &[]);
     run.assert_refused_after_words(77, "403 Forbidden");
-    // The right machine, which cannot verify this token yet, is not reported as "somebody else".
+    // The right machine, which cannot verify this token yet, is not reported as "another server".
     bench.file("token", "a-token-of-somebody-else");
     let mut arguments = vec!["gather", url.as_str(), "--wait", "1", "--token-file", "token"];
     arguments.extend(["--certificate-authority", "root/etc/kubernetes/pki/ca.crt"]);

@@ -18,7 +18,7 @@ fn what_is_no_endpoint() {
     let bench = Bench::new();
     bench.file("kubeconfig", KUBECONFIG);
     for url in ["http://api:6443", "https://api/version", "https://me:pass@api"] {
-        bench.run(&["gather", "--kubeconfig", "kubeconfig", url]).assert_refused(1, "is no API endpoint");
+        bench.run(&["gather", "--kubeconfig", "kubeconfig", url]).assert_refused(1, "invalid API endpoint");
     }
 }
 

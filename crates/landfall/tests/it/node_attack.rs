@@ -177,7 +177,7 @@ fn a_damaged_ledger_is_told_or_its_previous_generation_taken() {
     }
     for arguments in [&["node", "resume", "--root", "root"][..], &["node", "status", "--root", "root"]] {
         let run = node.bench.run(arguments);
-        run.assert_refused(1, "no whole record is left");
+        run.assert_refused(1, "no complete record is left");
     }
     assert!(!node.has(ENV), "the kubelet could start over a damaged ledger");
 }

@@ -200,7 +200,7 @@ fn a_damaged_ledger_is_answered_with_what_to_do() {
     }
     for command in [&run[..], &["node", "status", "--root=root"]] {
         let run = bench.run(command);
-        run.assert_refused(1, "no whole record is left");
+        run.assert_refused(1, "no complete record is left");
         assert!(
             run.stderr.contains("hint: ") && run.stderr.contains("journalctl -u landfall-in-place"),
             "{run:?}"
@@ -211,5 +211,5 @@ fn a_damaged_ledger_is_answered_with_what_to_do() {
     BufReader::new(gate.stderr.take().unwrap()).read_line(&mut said).unwrap();
     gate.kill().unwrap();
     gate.wait().unwrap();
-    assert!(said.starts_with("The kubelet must wait: ") && said.contains("no whole record"), "{said}");
+    assert!(said.starts_with("The kubelet must wait: ") && said.contains("no complete record"), "{said}");
 }

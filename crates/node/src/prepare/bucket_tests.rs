@@ -91,7 +91,7 @@ fn misdeeds() -> Vec<(&'static str, Serve)> {
         // Truncated in every attempt.
         ("", Serve::Cut { bytes, after: 500, times: u32::MAX }),
         // Slow loris: a byte now and then, without end.
-        ("did not come to an end within", Serve::Drip { claimed: 100_000 }),
+        ("did not complete within", Serve::Drip { claimed: 100_000 }),
         ("sent nothing for", Serve::Claim { claimed: 1000 }),
         ("longer than the", Serve::Claim { claimed: 1 << 60 }),
         ("cannot get", Serve::Redirect("/m.json".to_owned())),

@@ -263,7 +263,7 @@ impl Engine<'_> {
             biased;
             result = timeout_at(deadline, call(&**work, &context)) => Ok(result.unwrap_or_else(|_| {
                 let limit = spec.limits.deadline;
-                Err(StepError::now(format!("did not come to an end within {limit:?}")))
+                Err(StepError::now(format!("did not complete within {limit:?}")))
             })),
             () = stopped => Err(Stopped),
         }

@@ -67,7 +67,7 @@ async fn a_step_that_hangs_is_cut_off_at_its_deadline() {
     let step = Script { limits: tries(1), ..Script::new("one", &log).apply([Answer::Hang]) };
     let plan = plan(&[&step], OnFailure::Stop);
     let Outcome::Failed { reason, retry, .. } = process(&disk, &plan, "a").await.unwrap() else { panic!() };
-    assert_eq!((reason.as_str(), retry), ("did not come to an end within 30s", Retry::Later));
+    assert_eq!((reason.as_str(), retry), ("did not complete within 30s", Retry::Later));
     assert_eq!(process(&disk, &plan, "a").await.unwrap(), Outcome::Done);
 }
 

@@ -32,9 +32,9 @@ impl Sink for Journal {
             },
             Happening::Reopened { step } => tracing::info!(attempt, sequence, step, "step reopened"),
             Happening::Ended { outcome: Outcome::Done } => tracing::info!(attempt, sequence, "run done"),
-            Happening::Ended { outcome } => tracing::error!(attempt, sequence, ?outcome, "run ended badly"),
+            Happening::Ended { outcome } => tracing::error!(attempt, sequence, ?outcome, "run failed"),
             Happening::Progress { step, done, total, .. } => {
-                tracing::debug!(attempt, sequence, step, done, total, "step goes on");
+                tracing::debug!(attempt, sequence, step, done, total, "step progress");
             }
         }
     }

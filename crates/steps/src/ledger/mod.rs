@@ -61,17 +61,17 @@ pub enum LedgerError {
         source: io::Error,
     },
     #[error(
-        "`{path}` has format {format}; this version knows up to {FORMAT}: go on with the version that wrote it"
+        "`{path}` has format {format}; this version reads formats up to {FORMAT}: continue with the version that wrote it"
     )]
     Newer { path: PathBuf, format: u32 },
     #[error(
-        "no whole record is left in `{dir}`: look at the machine, then remove the directory to start anew"
+        "no complete record is left in `{dir}`: inspect the machine, then remove the directory to start again"
     )]
     Damaged { dir: PathBuf },
     #[error("the ledger in `{dir}` belongs to `{run}` {attempt}, not to this request")]
     Foreign { dir: PathBuf, run: String, attempt: String },
     #[error(
-        "the ledger in `{dir}` has other steps: it was begun by another version; go on with that one or abandon it"
+        "the ledger in `{dir}` has other steps: another version started it; continue with that version or abandon it"
     )]
     OtherSteps { dir: PathBuf },
     #[error("attempt {attempt} of this run is not finished: resume or abandon it first")]

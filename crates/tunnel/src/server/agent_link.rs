@@ -125,7 +125,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: Arc<Shared>
     match outcome {
         Ok(End::Left) => tracing::info!(agent = agent.id, "agent left"),
         Ok(End::Stopped) => {}
-        Ok(end) => tracing::warn!(agent = agent.id, ?end, "agent sent away"),
+        Ok(end) => tracing::warn!(agent = agent.id, ?end, "agent disconnected"),
         Err(error) => tracing::info!(agent = agent.id, error = %chain(&error), "agent lost"),
     }
     transport.connection.go_away(ErrorCode::NO_ERROR, "");

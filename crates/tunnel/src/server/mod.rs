@@ -109,7 +109,7 @@ pub enum ServerError {
     ListenUnix { path: PathBuf, source: io::Error },
     #[error("`{path}` is in use by another server")]
     InUse { path: PathBuf },
-    #[error("`{path}` is there and is no socket")]
+    #[error("`{path}` exists and is not a socket")]
     NotASocket { path: PathBuf },
     #[error("cannot use the certificates of the agent port")]
     AgentTls(#[source] TlsError),

@@ -60,7 +60,7 @@ impl ApiServer {
         }
         let authority = credentials.authority.as_deref().filter(|_| !credentials.skip_verification);
         let Some(authority) = authority else {
-            return Err("it names no authority to know the server by".to_owned());
+            return Err("it does not specify a CA to verify the server".to_owned());
         };
         let server = credentials.server.as_deref().unwrap_or_default();
         let address = server.strip_prefix("https://").ok_or("its server has no `https` URL")?;
@@ -128,7 +128,7 @@ fn tls(authority: &[u8], identity: Option<&Identity>) -> Result<ClientConfig, St
 
 /// Reads the response head and returns the status.
 fn head(reader: &mut BufReader<Hurried>) -> io::Result<u16> {
-    let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "the answer is no HTTP");
+    let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "the response is not HTTP");
     let mut head = reader.by_ref().take(MAX_HEAD);
     let mut line = String::new();
     head.read_line(&mut line)?;

@@ -27,7 +27,7 @@ impl Source for Listing {
                             let (mode, owner, group) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
                             format!("{mode:04o} {owner}:{group} {:>10} {time} {name}\n", stat.st_size)
                         }
-                        Err(error) => format!("cannot be looked at: {error}: {name}\n"),
+                        Err(error) => format!("cannot be read: {error}: {name}\n"),
                     };
                     any = true;
                     file.text(&line)?;

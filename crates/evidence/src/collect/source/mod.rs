@@ -27,7 +27,7 @@ use super::plan::{Item, Spec};
 use super::sink::Sink;
 
 /// Reason for skipping live queries on a mounted disk.
-const NOT_FROM_OUTSIDE: &str = "it is asked on the machine itself only, not with another root";
+const NOT_FROM_OUTSIDE: &str = "it is available on the machine itself only, not with another root";
 
 /// A source of evidence.
 ///

@@ -114,7 +114,7 @@ fn parse(mut bytes: &[u8], neighbours: &mut Vec<Neighbour>) -> io::Result<More> 
         let Some(message) = bytes.get(HEADER..length) else { break };
         match u16_at(header, 4) {
             NLMSG_DONE => return Ok(More::No),
-            NLMSG_ERROR => return Err(io::Error::other("the kernel refused to tell its neighbours")),
+            NLMSG_ERROR => return Err(io::Error::other("the kernel refused to list its neighbors")),
             RTM_NEWNEIGH => neighbours.extend(neighbour(message)),
             _ => {}
         }

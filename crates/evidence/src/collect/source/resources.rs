@@ -200,7 +200,7 @@ fn list(
     answer.body.take(MAX_PARSED).read_to_end(&mut bytes)?;
     // Unparsable content is not quoted.
     let list: Value = serde_json::from_slice(&bytes)
-        .map_err(|_| Trouble::Failed("the answer is no list that can be read".to_owned()))?;
+        .map_err(|_| Trouble::Failed("the response is not a readable list".to_owned()))?;
     let items = list.get("items").and_then(Value::as_array).cloned();
     Ok(items.unwrap_or_default())
 }
@@ -303,7 +303,7 @@ mod tests {
         std::fs::write(path("trusting"), trusting.to_string()).unwrap();
         let (_, result) = collect(vec![path("trusting")]);
         let Err(Trouble::Failed(why)) = result else { panic!("{result:?}") };
-        assert!(why.ends_with("it names no authority to know the server by"), "{why}");
+        assert!(why.ends_with("it does not specify a CA to verify the server"), "{why}");
     }
 
     #[test]

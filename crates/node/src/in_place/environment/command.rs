@@ -72,7 +72,7 @@ pub(super) async fn run(command: &Command, log: &Path, redactor: &Redactor) -> R
         Ok(code) => code.map(|code| CommandResult { code, tail }),
         // The last output contains the reason: machine-config-daemon logs it at each retry and never exits.
         Err(_) => Err(format!(
-            "`{}` did not come to an end within {limit:?}; see `{}`: {tail}",
+            "`{}` did not complete within {limit:?}; see `{}`: {tail}",
             command.program.display(),
             command.log.display()
         )),
@@ -143,7 +143,7 @@ mod tests {
         };
         let redactor = Redactor::builder().build().unwrap();
         let error = run(&command, &log, &redactor).await.unwrap_err();
-        assert!(error.contains("did not come to an end within 10s"), "{error}");
+        assert!(error.contains("did not complete within 10s"), "{error}");
         assert!(error.contains("no space left on /var\nSleeping 1 minute for retry"), "{error}");
     }
 }
