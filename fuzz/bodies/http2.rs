@@ -4,8 +4,8 @@ use std::io::IoSlice;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use landfall_http2::{Connection, Event, Headers, Limits, Role};
 use landfall_tunnel::grpc::{self, Messages};
-use landfall_tunnel::http2::{Connection, Event, Headers, Limits, Role};
 use landfall_tunnel::packet::Packet;
 
 /// More output than this means that a peer can make us buffer data that it does not read.

@@ -23,7 +23,7 @@ enum Level {
 const ROOMS: &[(&str, Level)] = &[
     ("landfall-model", Level::Noun),
     ("landfall-journal", Level::Noun),
-    ("landfall-hpack", Level::Noun),
+    ("landfall-http2", Level::Noun),
     ("landfall-pki", Level::Mechanism),
     ("landfall-cri", Level::Mechanism),
     ("landfall-dbus", Level::Mechanism),

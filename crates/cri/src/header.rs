@@ -1,7 +1,7 @@
 //! The header fields of a call and of its response.
 
 use bytes::BytesMut;
-use landfall_hpack::{Encoder, Headers};
+use landfall_http2::{Encoder, Headers};
 
 /// Maximum size of all header fields of one response.
 pub(crate) const MAX_FIELDS: usize = 64 << 10;

@@ -25,7 +25,7 @@ pub enum CriError {
     #[error("the container runtime sent malformed headers")]
     Headers {
         #[source]
-        source: landfall_hpack::HpackError,
+        source: landfall_http2::HpackError,
     },
     #[error("the container runtime sent something malformed: {what}")]
     Malformed { what: &'static str },

@@ -1,6 +1,6 @@
 //! The response to one call: bytes of the connection in, the response message out. No I/O.
 
-use landfall_hpack::Decoder;
+use landfall_http2::Decoder;
 
 use crate::CriError;
 use crate::header::{self, Fields, MAX_FIELDS};

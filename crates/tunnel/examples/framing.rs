@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use bytes::{Bytes, BytesMut};
+use landfall_http2::{Connection, Event, Limits, Role};
 use landfall_tunnel::grpc;
-use landfall_tunnel::http2::{Connection, Event, Limits, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 /// Window of both implementations, so that the pipe alone limits how far the ends can diverge.

@@ -3,7 +3,7 @@
 use bytes::{Buf as _, Bytes, BytesMut};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use crate::http2::Headers;
+use landfall_http2::Headers;
 
 /// grpc-go accepts messages up to 4 MiB, so no peer sends larger ones; the margin covers the fields around the data.
 const MAX_MESSAGE: usize = 4 * 1024 * 1024 + 1024;

@@ -1,6 +1,6 @@
 //! A tunnel server and agent for Konnectivity's protocol: drop-in replacements for `proxy-server` and `proxy-agent`.
 //!
-//! From the wire upwards: [`http2`] and [`grpc`] frame bytes, and [`packet`] encodes and decodes Konnectivity's
+//! From the wire upwards: [`landfall_http2`] and [`grpc`] frame bytes, and [`packet`] encodes and decodes Konnectivity's
 //! packets. `mux` separates the tunnels of one agent, and [`server`] and [`agent`] connect them to sockets.
 
 mod clock;
@@ -19,7 +19,6 @@ mod simulation;
 pub mod agent;
 pub mod config;
 pub mod grpc;
-pub mod http2;
 pub mod packet;
 pub mod server;
 

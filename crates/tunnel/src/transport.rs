@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 
 use crate::clock;
-use crate::http2::{Connection, Event, Http2Error};
+use landfall_http2::{Connection, Event, Http2Error};
 
 /// Encrypted bytes that a busy connection may buffer for a single write. The default limit of rustls is 64 KiB.
 pub(crate) const TLS_WRITE: usize = 256 * 1024;

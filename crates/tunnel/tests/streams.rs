@@ -9,9 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use landfall_http2::{Connection, Event, Limits, Role, StreamId};
 use landfall_tunnel::config::Mode;
 use landfall_tunnel::grpc::{self, Messages};
-use landfall_tunnel::http2::{Connection, Event, Limits, Role, StreamId};
 use landfall_tunnel::packet::Packet;
 
 use bed::endpoint::Endpoint;

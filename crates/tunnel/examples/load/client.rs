@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow, bail, ensure};
 use bytes::{Buf as _, Bytes, BytesMut};
+use landfall_http2::{Connection, Event, Limits, Role, StreamId};
 use landfall_tunnel::grpc::{self, Messages};
-use landfall_tunnel::http2::{Connection, Event, Limits, Role, StreamId};
 use landfall_tunnel::packet::{ConnectId, Packet};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;

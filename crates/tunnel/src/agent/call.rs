@@ -13,11 +13,11 @@ use tokio_rustls::TlsConnector;
 
 use crate::config::AgentConfig;
 use crate::grpc;
-use crate::http2::{Connection, Event, Headers, Limits, Role, StreamId};
 use crate::mux::{FIRST_CREDIT, FLOW_HEADER};
 use crate::server::granted;
 use crate::socket::Network;
 use crate::transport::{Driven, Lost, ReadAhead, TLS_WRITE, Transport};
+use landfall_http2::{Connection, Event, Headers, Limits, Role, StreamId};
 
 /// Timeout from the first packet to the server's response. Upstream has none.
 const CALL_LIMIT: Duration = Duration::from_secs(20);

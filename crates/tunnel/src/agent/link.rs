@@ -12,11 +12,11 @@ use landfall_model::chain;
 use super::endpoint;
 use super::status::Metrics;
 use crate::grpc;
-use crate::http2::{Connection, ErrorCode, Event, StreamId};
 use crate::mux::{Command, Mux, Queue, Side, State, Tunnel};
 use crate::packet::{ConnectId, Packet, Random};
 use crate::socket::Network;
 use crate::transport::Driven;
+use landfall_http2::{Connection, ErrorCode, Event, StreamId};
 
 /// Pending dials for one server. A landfall server requests fewer.
 const MAX_DIALS: usize = 8192;

@@ -29,10 +29,10 @@ use self::link::{End, Link};
 use self::servers::{Pauses, Servers};
 use crate::config::AgentConfig;
 use crate::health::{self, Door};
-use crate::http2::ErrorCode;
 use crate::metrics::{Broke, Segment};
 use crate::mux::{Command, Queue};
 use crate::socket::{Host, Network};
+use landfall_http2::ErrorCode;
 
 /// Interval at which a draining agent checks whether its tunnels have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);

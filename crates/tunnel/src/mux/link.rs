@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::queue::Queue;
 use super::tunnel::{State, Taken};
 use crate::grpc::{GrpcError, Messages};
-use crate::http2::{Connection, StreamId};
 use crate::metrics::{Packets, Segment, Traffic};
 use crate::packet::{ConnectId, Packet, PacketError, Random};
+use landfall_http2::{Connection, StreamId};
 
 /// Maximum number of remembered closed tunnels, whose remaining packets are dropped silently.
 const MAX_CLOSED: usize = 4096;

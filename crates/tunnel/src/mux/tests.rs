@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::queue::MARK;
 use super::*;
 use crate::grpc;
-use crate::http2::{Connection, Event, Limits, Role};
 use crate::packet::{ConnectId, Packet};
+use landfall_http2::{Connection, Event, Limits, Role};
 
 /// One end of the stream.
 struct End {

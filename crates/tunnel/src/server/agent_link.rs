@@ -13,12 +13,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Shared;
 use super::agents::Agent;
 use crate::grpc::{self, Status};
-use crate::http2::{Connection, ErrorCode, Event, Headers, Limits, Role, StreamId};
 use crate::identifiers::{Identifiers, Unknown};
 use crate::metrics::{Broke, Segment};
 use crate::mux::{Command, DialFailure, FIRST_CREDIT, FLOW_HEADER, Mux, Side, State};
 use crate::packet::{Packet, Random};
 use crate::transport::{Driven, Transport};
+use landfall_http2::{Connection, ErrorCode, Event, Headers, Limits, Role, StreamId};
 
 const PATH: &[u8] = b"/AgentService/Connect";
 /// Timeout from the first byte to the call.

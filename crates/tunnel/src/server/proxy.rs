@@ -15,11 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Shared;
 use super::dial::{DialError, dial};
 use crate::grpc::{self, Messages, Status};
-use crate::http2::{Connection, ErrorCode, Event, Headers, Limits, Role, StreamId};
 use crate::metrics::{Broke, Segment};
 use crate::mux::Tunnel;
 use crate::packet::{ConnectId, Packet, Random};
 use crate::transport::{Driven, Transport};
+use landfall_http2::{Connection, ErrorCode, Event, Headers, Limits, Role, StreamId};
 
 const PATH: &[u8] = b"/ProxyService/Proxy";
 /// kube-apiserver currently opens one stream per connection, and plans to open many.

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use landfall_http2::{Connection, Event, Headers, Limits, Role, StreamId};
 use landfall_tunnel::grpc::{self, Messages};
-use landfall_tunnel::http2::{Connection, Event, Headers, Limits, Role, StreamId};
 use landfall_tunnel::packet::{ConnectId, Packet};
 
 const LIMIT: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use crate::HpackError;
+use super::HpackError;
 
 const MIN_LENGTH: usize = 5;
 const MAX_LENGTH: usize = 30;
@@ -40,7 +40,7 @@ struct Code {
 }
 
 /// Decodes a complete string, and rejects one longer than `limit`.
-pub(crate) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>, HpackError> {
+pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>, HpackError> {
     let code = &*CODE;
     let mut output = Vec::with_capacity((input.len() * 8 / MIN_LENGTH).min(limit));
     let (mut bits, mut length) = (0_u32, 0_usize);

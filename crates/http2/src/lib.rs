@@ -7,6 +7,7 @@
 
 mod connection;
 mod frame;
+mod hpack;
 mod output;
 mod receive;
 mod send;
@@ -18,7 +19,7 @@ mod tests;
 
 pub use connection::{Connection, Limits, Role};
 pub use frame::ErrorCode;
-pub use landfall_hpack::{Field, Headers, HpackError};
+pub use hpack::{Decoder, Encoder, Field, Headers, HpackError};
 pub use output::Output;
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 use bytes::{BufMut as _, BytesMut};
 
-use crate::Headers;
-use crate::table::STATIC;
+use super::Headers;
+use super::table::STATIC;
 
 /// An encoder for header blocks that never refers to earlier ones.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Encoder {
 
 impl Encoder {
     pub fn peer_table_size(&mut self, size: u32) {
-        self.announce_empty_table = size < crate::table::DEFAULT_SIZE;
+        self.announce_empty_table = size < super::table::DEFAULT_SIZE;
     }
 
     pub fn encode(&mut self, headers: &Headers, output: &mut BytesMut) {
@@ -71,7 +71,7 @@ fn integer(output: &mut BytesMut, flags: u8, prefix: u32, mut value: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Decoder;
+    use crate::hpack::Decoder;
     use proptest::prelude::*;
 
     #[test]

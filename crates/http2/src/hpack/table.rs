@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use crate::{Field, HpackError};
+use super::{Field, HpackError};
 
 /// The size unless SETTINGS change it, which they never do here.
-pub(crate) const DEFAULT_SIZE: u32 = 4096;
+pub(super) const DEFAULT_SIZE: u32 = 4096;
 
 /// RFC 7541, appendix A.
 #[rustfmt::skip]
-pub(crate) const STATIC: [(&str, &str); 61] = [
+pub(super) const STATIC: [(&str, &str); 61] = [
     (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"), (":path", "/index.html"),
     (":scheme", "http"), (":scheme", "https"), (":status", "200"), (":status", "204"), (":status", "206"),
     (":status", "304"), (":status", "400"), (":status", "404"), (":status", "500"), ("accept-charset", ""),
@@ -27,7 +27,7 @@ pub(crate) const STATIC: [(&str, &str); 61] = [
 
 /// The dynamic table: fields that the peer sent before.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(super) struct Table {
     entries: VecDeque<Field>,
     size: usize,
     limit: usize,
@@ -36,12 +36,12 @@ pub(crate) struct Table {
 // === impl Table ===
 
 impl Table {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { entries: VecDeque::new(), size: 0, limit: DEFAULT_SIZE as usize }
     }
 
     /// Returns the field for an index; 0 is invalid.
-    pub(crate) fn get(&self, index: usize) -> Result<Field, HpackError> {
+    pub(super) fn get(&self, index: usize) -> Result<Field, HpackError> {
         if let Some((name, value)) = index.checked_sub(1).and_then(|at| STATIC.get(at)) {
             return Ok(Field { name: name.as_bytes().to_vec(), value: value.as_bytes().to_vec() });
         }
@@ -49,7 +49,7 @@ impl Table {
         self.entries.get(at).cloned().ok_or(HpackError::Index)
     }
 
-    pub(crate) fn insert(&mut self, field: Field) {
+    pub(super) fn insert(&mut self, field: Field) {
         let size = field.size();
         self.evict(self.limit.saturating_sub(size));
         // A field larger than the complete table empties it and is not kept; that is not an error (RFC 7541, 4.4).
@@ -59,7 +59,7 @@ impl Table {
         }
     }
 
-    pub(crate) fn resize(&mut self, limit: usize) -> Result<(), HpackError> {
+    pub(super) fn resize(&mut self, limit: usize) -> Result<(), HpackError> {
         if limit > DEFAULT_SIZE as usize {
             return Err(HpackError::TableSize);
         }

@@ -1,5 +1,5 @@
-use crate::table::Table;
-use crate::{Field, Headers, HpackError, huffman};
+use super::table::Table;
+use super::{Field, Headers, HpackError, huffman};
 
 /// Maximum value of integers; larger ones would exceed other limits.
 const MAX_INTEGER: usize = 1 << 24;

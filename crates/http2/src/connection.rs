@@ -8,7 +8,7 @@ use super::output::Output;
 use super::stream::Stream;
 use super::window::{Inbound, Outbound};
 use super::{ErrorCode, Event, Http2Error, StreamId};
-use landfall_hpack::{Decoder, Encoder};
+use crate::hpack::{Decoder, Encoder};
 
 /// Maximum size of a received frame: a landfall packet fits, so that its payload needs no copy to be contiguous.
 pub(super) const MAX_FRAME: u32 = 128 * 1024;
