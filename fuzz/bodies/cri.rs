@@ -1,6 +1,6 @@
 //! Bodies of the `cri_*` targets.
 
-use landfall_cri::{Container, Image, Pod, Progress, Reply, Status, Version};
+use landfall_evidence::cri::{Container, Image, Pod, Progress, Reply, Status, Version};
 
 /// Any bytes from a runtime, in any pieces, give the same response or the same error.
 pub(crate) fn reply(bytes: &[u8]) {

@@ -1,6 +1,6 @@
 //! Bodies of the `dbus_*` targets.
 
-use landfall_dbus::{parse_reply, parse_values};
+use landfall_net::dbus::{parse_reply, parse_values};
 
 /// Any complete message from a bus.
 pub(crate) fn message(bytes: &[u8]) {

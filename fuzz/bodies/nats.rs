@@ -1,11 +1,11 @@
 //! Body of the `nats_said` target.
 
-use landfall_nats::{MAX_BYTES, Said, acknowledged, status};
+use landfall_net::nats::{MAX_BYTES, Said, acknowledged, status};
 
 /// Any bytes from a server: a line, and the headers and body of a message.
 pub(crate) fn said(bytes: &[u8]) {
     let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
-    match landfall_nats::said(line) {
+    match landfall_net::nats::said(line) {
         Some(Said::Message { subject, reply, headers, bytes }) => {
             assert!(headers <= bytes && bytes <= MAX_BYTES);
             // They are sent back as part of a line.

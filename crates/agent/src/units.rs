@@ -11,10 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_dbus::{Connection, DbusError, Value};
 use landfall_diagnose::UnitState;
 use landfall_evidence::collect::{Host, systemd};
 use landfall_model::chain;
+use landfall_net::dbus::{Connection, DbusError, Value};
 
 /// Watched units without `.service`; a final `*` matches any ending.
 const WATCHED: [&str; 22] = [

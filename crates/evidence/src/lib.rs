@@ -6,4 +6,5 @@
 pub mod bundle;
 pub mod collect;
 pub mod console;
+pub mod cri;
 pub mod read;

@@ -2,6 +2,8 @@
 
 #[path = "../../../fuzz/bodies/evidence.rs"]
 mod bodies;
+#[path = "../../../fuzz/bodies/cri.rs"]
+mod cri;
 #[path = "../../../fuzz/bodies/inputs.rs"]
 mod inputs;
 
@@ -46,4 +48,14 @@ fn kmsg() {
 #[test]
 fn any() {
     run("evidence_any", bodies::any);
+}
+
+#[test]
+fn cri_replies() {
+    run("cri_reply", cri::reply);
+}
+
+#[test]
+fn cri_messages() {
+    run("cri_messages", cri::messages);
 }

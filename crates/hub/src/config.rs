@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use landfall_nats::InvalidServer;
 use landfall_net::ServerTlsFiles;
+use landfall_net::nats::InvalidServer;
 
 use crate::access::Proxy;
 use crate::pull::{MAX_AGENTS, MAX_CLUSTERS, Pull};

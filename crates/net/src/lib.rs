@@ -1,7 +1,9 @@
 //! Network infrastructure shared by all roles: listeners, protocol detection, TLS from files that change, byte relays,
 //! drain. Authorization is up to the roles.
 
+pub mod dbus;
 pub mod metrics;
+pub mod nats;
 pub mod serve;
 
 mod backoff;

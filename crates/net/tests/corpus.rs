@@ -1,9 +1,13 @@
 //! The corpora of the fuzz targets, without a fuzzer.
 
-#[path = "../../../fuzz/bodies/wire.rs"]
-mod bodies;
+#[path = "../../../fuzz/bodies/dbus.rs"]
+mod dbus;
 #[path = "../../../fuzz/bodies/inputs.rs"]
 mod inputs;
+#[path = "../../../fuzz/bodies/nats.rs"]
+mod nats;
+#[path = "../../../fuzz/bodies/wire.rs"]
+mod wire;
 
 use inputs::inputs;
 
@@ -21,15 +25,30 @@ fn run(target: &str, body: fn(&[u8])) {
 
 #[test]
 fn hellos() {
-    run("wire_hello", bodies::hello);
+    run("wire_hello", wire::hello);
 }
 
 #[test]
 fn proxy_headers() {
-    run("wire_proxy", bodies::proxy);
+    run("wire_proxy", wire::proxy);
 }
 
 #[test]
 fn protocols() {
-    run("wire_protocol", bodies::protocol);
+    run("wire_protocol", wire::protocol);
+}
+
+#[test]
+fn dbus_messages() {
+    run("dbus_message", dbus::message);
+}
+
+#[test]
+fn dbus_values() {
+    run("dbus_values", dbus::values);
+}
+
+#[test]
+fn nats_servers() {
+    run("nats_said", nats::said);
 }

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use landfall_model::envelope::{Envelope, ReportId};
-use landfall_nats::{Connection, InvalidServer, NatsError, Server, is_subject};
 use landfall_net::TlsError;
+use landfall_net::nats::{Connection, InvalidServer, NatsError, Server, is_subject};
 use tokio::runtime::Runtime;
 
 use super::line::Tls;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use landfall_dbus::{Connection, DbusError, Peer, Value};
+use landfall_net::dbus::{Connection, DbusError, Peer, Value};
 
 use super::host::{Host, is_absent};
 

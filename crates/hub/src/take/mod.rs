@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_model::envelope::respelled;
-use landfall_nats::{Server, is_subject};
+use landfall_net::nats::{Server, is_subject};
 use tokio::sync::SemaphorePermit;
 
 use crate::access::Caller;

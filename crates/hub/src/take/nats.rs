@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_model::chain;
-use landfall_nats::{Connection, Consumer, Message, NatsError, Server, Settlement};
+use landfall_net::nats::{Connection, Consumer, Message, NatsError, Server, Settlement};
 use landfall_net::{Backoff, CertificateFiles, ClientTls, Reloading, TlsError};
 use rustls::ClientConfig;
 

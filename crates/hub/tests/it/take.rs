@@ -9,7 +9,7 @@ use landfall_evidence::console::frame;
 use landfall_fetch::objects::{Bucket, Source};
 use landfall_hub::{Afterwards, Config, TakeNats, TakeObjects};
 use landfall_model::envelope::{Envelope, Signature, signed_bytes, written};
-use landfall_nats::Connection;
+use landfall_net::nats::Connection;
 use landfall_pki::SigningKey;
 use landfall_testkit::{NatsServer, ObjectServer, ObjectStore, eventually, have};
 use rustls::pki_types::CertificateDer;

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use landfall_dbus::{Connection, DbusError, Peer, Value};
+use landfall_net::dbus::{Connection, DbusError, Peer, Value};
 
 const PRIVATE: &str = "run/systemd/private";
 const NAME: &str = "org.freedesktop.systemd1";

@@ -2,8 +2,8 @@
 //!
 //! The only source with containers that never started.
 
+use crate::cri::{Connection, Container, ContainerState, CriError};
 use jiff::Timestamp;
-use landfall_cri::{Connection, Container, ContainerState, CriError};
 use landfall_diagnose::{Fact, Observation};
 use landfall_model::chain;
 use serde::Serialize;

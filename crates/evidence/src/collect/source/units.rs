@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use landfall_dbus::{Connection, DbusError, Value};
 use landfall_diagnose::{Fact, Observation, UnitState};
 use landfall_model::chain;
+use landfall_net::dbus::{Connection, DbusError, Value};
 
 use super::Source;
 use super::journal;

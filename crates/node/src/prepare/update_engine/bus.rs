@@ -2,7 +2,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use landfall_dbus::{Connection, DbusError, Peer, Signal, Value};
+use landfall_net::dbus::{Connection, DbusError, Peer, Signal, Value};
 
 use super::{Attempt, Next, Operation, Pending, Seen, Status, UpdateError};
 

@@ -69,7 +69,7 @@ pub enum UpdateError {
     #[error("cannot reach the system bus at `{address}`")]
     Bus { address: String, source: std::io::Error },
     #[error("cannot ask update_engine")]
-    Call(#[source] landfall_dbus::DbusError),
+    Call(#[source] landfall_net::dbus::DbusError),
     #[error("update_engine is not there")]
     Absent,
     #[error("update_engine said something that cannot be understood: {said}")]

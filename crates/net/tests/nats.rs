@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_nats::{Connection, Consumer, NatsError, Server, Settlement};
+use landfall_net::nats::{Connection, Consumer, NatsError, Server, Settlement};
 use landfall_testkit::{NatsServer, eventually, have};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

@@ -1,6 +1,6 @@
 //! The wire format of protocol buffers, parsed field by field.
 
-use crate::CriError;
+use super::CriError;
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::connection::{Came, Connection, NatsError, PATIENCE};
-use crate::protocol::{status, words};
+use super::connection::{Came, Connection, NatsError, PATIENCE};
+use super::protocol::{status, words};
 
 /// Time after which an unsettled message is redelivered.
 const SETTLE_WITHIN: Duration = Duration::from_secs(60);
@@ -151,7 +151,7 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
-    use crate::connection::tests::pair;
+    use crate::nats::connection::tests::pair;
 
     fn consumer() -> Consumer {
         Consumer { stream: "R".to_owned(), name: "hub".to_owned() }

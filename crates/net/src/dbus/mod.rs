@@ -1,6 +1,6 @@
 //! A minimal D-Bus client for systemd and related services. It supports calls with string arguments, responses of any
 //! type, and signals, on a blocking socket with a deadline. zbus has no blocking interface, and for six calls an
-//! asynchronous runtime would be larger than this crate.
+//! asynchronous runtime would be larger than this module.
 
 mod connection;
 mod message;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use landfall_dbus::{Connection, DbusError, Peer, Value};
+use landfall_net::dbus::{Connection, DbusError, Peer, Value};
 
 const SOON: Duration = Duration::from_secs(20);
 const RETURN: u8 = 2;

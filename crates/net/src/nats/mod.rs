@@ -6,7 +6,7 @@
 //!                       └─► Consumer ─► take: messages ─► settle: taken, never, later
 //! ```
 //!
-//! A connection handles one operation at a time. Every wait has a timeout, and every response a size limit. This crate
+//! A connection handles one operation at a time. Every wait has a timeout, and every response a size limit. This module
 //! does not retry.
 
 mod connection;

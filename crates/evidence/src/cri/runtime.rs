@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::CriError;
-use crate::protobuf::{Fields, Value, messages};
+use super::CriError;
+use super::protobuf::{Fields, Value, messages};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -322,7 +322,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protobuf::push_bytes;
+    use crate::cri::protobuf::push_bytes;
 
     fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
         let mut out = Vec::new();

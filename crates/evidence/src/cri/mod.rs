@@ -1,7 +1,7 @@
 //! A minimal client of the container runtime interface (CRI v1) of containerd or CRI-O.
 //!
 //! It queries containers and failures by unary gRPC calls over HTTP/2, on a blocking Unix socket with a deadline and
-//! one connection per call. For six calls, an asynchronous runtime and generated code would be larger than this crate.
+//! one connection per call. For six calls, an asynchronous runtime and generated code would be larger than this module.
 
 mod connection;
 mod header;

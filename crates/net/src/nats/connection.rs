@@ -15,8 +15,8 @@ use tokio::io::{
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::protocol::{MAX_LINE, Said, acknowledged, is_too_large, said};
-use crate::server::Server;
+use super::protocol::{MAX_LINE, Said, acknowledged, is_too_large, said};
+use super::server::Server;
 
 /// Timeout from the dial to the login, and from each request to its response.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -3,8 +3,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::DbusError;
-use crate::message::{
+use super::DbusError;
+use super::message::{
     METHOD_RETURN, Message, SIGNAL, Value, encode_call, lengths, parse_message, parse_values,
 };
 

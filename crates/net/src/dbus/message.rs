@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::DbusError;
+use super::DbusError;
 
 /// Maximum size of a message. The list of all units of a large host has about a megabyte.
 const MAX_MESSAGE: usize = 16 << 20;

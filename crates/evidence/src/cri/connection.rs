@@ -2,10 +2,10 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::CriError;
-use crate::protobuf::push_bytes;
-use crate::reply::{self, Progress, Reply};
-use crate::runtime::{Container, Image, Pod, Status, Version};
+use super::CriError;
+use super::protobuf::push_bytes;
+use super::reply::{self, Progress, Reply};
+use super::runtime::{Container, Image, Pod, Status, Version};
 
 const CHUNK: usize = 16 << 10;
 

@@ -2,8 +2,8 @@
 
 use landfall_http2::Decoder;
 
-use crate::CriError;
-use crate::header::{self, Fields, MAX_FIELDS};
+use super::CriError;
+use super::header::{self, Fields, MAX_FIELDS};
 
 /// Maximum size of a message. A busy node lists a few hundred containers of about a kilobyte each.
 const MAX_MESSAGE: usize = 8 << 20;
