@@ -3,7 +3,8 @@
 //!
 //! Existing libraries are unsuitable for two reasons. They reject `:authority: %2Frun%2F…sock`, which kube-apiserver's
 //! gRPC frontend sends. The tunnel also needs control over the order in which tunnels send, and over the memory they
-//! use. Features that two bidirectional gRPC methods never use are missing: push, priorities, upgrade from HTTP/1.1.
+//! use. The client of container runtimes uses it on a blocking socket. Features that gRPC never uses are missing: push,
+//! priorities, upgrade from HTTP/1.1.
 
 mod connection;
 mod frame;
@@ -19,7 +20,7 @@ mod tests;
 
 pub use connection::{Connection, Limits, Role};
 pub use frame::ErrorCode;
-pub use hpack::{Decoder, Encoder, Field, Headers, HpackError};
+pub use hpack::{Field, Headers};
 pub use output::Output;
 
 use bytes::Bytes;

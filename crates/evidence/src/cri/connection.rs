@@ -1,13 +1,15 @@
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::CriError;
+use super::call::{Call, Progress};
 use super::protobuf::push_bytes;
-use super::reply::{self, Progress, Reply};
 use super::runtime::{Container, Image, Pod, Status, Version};
 
 const CHUNK: usize = 16 << 10;
+/// Maximum number of slices per write.
+const SLICES: usize = 4;
 
 /// A connection to a runtime. It serves one call and is closed after it.
 #[derive(Debug)]
@@ -51,10 +53,10 @@ impl Connection {
     }
 
     fn call(mut self, service: &str, method: &'static str, question: &[u8]) -> Result<Vec<u8>, CriError> {
-        self.send(&reply::call(&format!("/{service}/{method}"), question))?;
-        let mut reply = Reply::default();
+        let mut call = Call::new(&format!("/{service}/{method}"), question);
         let mut buffer = vec![0; CHUNK];
         loop {
+            self.send(&mut call)?;
             self.set_limits()?;
             let count = match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(CriError::Malformed { what: "the end of the connection" }),
@@ -62,21 +64,25 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(io_error(error)),
             };
-            let mut answer = Vec::new();
-            let progress = reply.push(&buffer[..count], &mut answer)?;
-            if progress == Progress::Done {
-                return reply.finish(method);
+            if call.push(&buffer[..count], Instant::now())? == Progress::Done {
+                return call.finish(method);
             }
-            self.send(&answer)?;
         }
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Result<(), CriError> {
-        if bytes.is_empty() {
-            return Ok(());
+    fn send(&mut self, call: &mut Call) -> Result<(), CriError> {
+        let output = call.output();
+        while !output.is_empty() {
+            self.set_limits()?;
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = output.slices(&mut slices);
+            match self.stream.write_vectored(&slices[..count]) {
+                Ok(written) => output.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(io_error(error)),
+            }
         }
-        self.set_limits()?;
-        self.stream.write_all(bytes).map_err(io_error)
+        Ok(())
     }
 
     /// Sets the socket's timeouts to the remaining time.

@@ -1,10 +1,6 @@
 //! The header fields of a call and of its response.
 
-use bytes::BytesMut;
-use landfall_http2::{Encoder, Headers};
-
-/// Maximum size of all header fields of one response.
-pub(crate) const MAX_FIELDS: usize = 64 << 10;
+use landfall_http2::Headers;
 
 /// The relevant header fields of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,19 +11,16 @@ pub(crate) struct Fields {
     pub(crate) grpc_message: String,
 }
 
-/// Returns the header block of a request.
-pub(crate) fn encode(path: &str) -> BytesMut {
-    let headers = Headers::new()
+/// Returns the header fields of a request.
+pub(super) fn request(path: &str) -> Headers {
+    Headers::new()
         .with(":method", "POST")
         .with(":scheme", "http")
         .with(":path", path)
         .with(":authority", "localhost")
         .with("content-type", "application/grpc")
         .with("te", "trailers")
-        .with("user-agent", "landfall");
-    let mut block = BytesMut::new();
-    Encoder::default().encode(&headers, &mut block);
-    block
+        .with("user-agent", "landfall")
 }
 
 // === impl Fields ===

@@ -3,16 +3,16 @@
 //! It queries containers and failures by unary gRPC calls over HTTP/2, on a blocking Unix socket with a deadline and
 //! one connection per call. For six calls, an asynchronous runtime and generated code would be larger than this module.
 
+mod call;
 mod connection;
 mod header;
 mod protobuf;
-mod reply;
 mod runtime;
 
 use std::io;
 
+pub use call::{Call, Progress};
 pub use connection::Connection;
-pub use reply::{Progress, Reply};
 pub use runtime::{Condition, Container, ContainerState, Image, Pod, PodState, Status, Version};
 
 #[derive(Debug, thiserror::Error)]
@@ -22,11 +22,8 @@ pub enum CriError {
         #[source]
         source: io::Error,
     },
-    #[error("the container runtime sent malformed headers")]
-    Headers {
-        #[source]
-        source: landfall_http2::HpackError,
-    },
+    #[error("the container runtime violated its protocol")]
+    Http2(#[from] landfall_http2::Http2Error),
     #[error("the container runtime sent something malformed: {what}")]
     Malformed { what: &'static str },
     #[error("`{method}` failed: {message} (gRPC status {status})")]

@@ -6,7 +6,7 @@ const MAX_INTEGER: usize = 1 << 24;
 
 /// A decoder for header blocks. After an error its table no longer matches the peer's, so the connection must end.
 #[derive(Debug)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     table: Table,
     limit: usize,
 }
@@ -19,11 +19,11 @@ struct Reader<'a> {
 
 impl Decoder {
     /// Creates a decoder that rejects header lists larger than `limit`.
-    pub fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { table: Table::new(), limit }
     }
 
-    pub fn decode(&mut self, block: &[u8]) -> Result<Headers, HpackError> {
+    pub(crate) fn decode(&mut self, block: &[u8]) -> Result<Headers, HpackError> {
         let mut reader = Reader { bytes: block };
         let mut headers = Headers::new();
         let mut left = self.limit;

@@ -5,7 +5,7 @@ use super::table::STATIC;
 
 /// An encoder for header blocks that never refers to earlier ones.
 #[derive(Debug, Default)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     /// Whether to announce an empty table, because the peer's is smaller than the default (RFC 7541, 4.2).
     announce_empty_table: bool,
 }
@@ -13,11 +13,11 @@ pub struct Encoder {
 // === impl Encoder ===
 
 impl Encoder {
-    pub fn peer_table_size(&mut self, size: u32) {
+    pub(crate) fn peer_table_size(&mut self, size: u32) {
         self.announce_empty_table = size < super::table::DEFAULT_SIZE;
     }
 
-    pub fn encode(&mut self, headers: &Headers, output: &mut BytesMut) {
+    pub(crate) fn encode(&mut self, headers: &Headers, output: &mut BytesMut) {
         if std::mem::take(&mut self.announce_empty_table) {
             output.put_u8(0x20);
         }

@@ -6,8 +6,8 @@ mod encoder;
 mod huffman;
 mod table;
 
-pub use decoder::Decoder;
-pub use encoder::Encoder;
+pub(crate) use decoder::Decoder;
+pub(crate) use encoder::Encoder;
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub struct Field {
 pub struct Headers(Vec<Field>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HpackError {
+pub(crate) enum HpackError {
     #[error("a header block ends in the middle of a field")]
     Truncated,
     #[error("an integer in a header block is too large")]
