@@ -30,7 +30,7 @@ pub use election::{Election, Standing};
 pub use error::Error;
 pub use event::{NodeEvent, ObjectEvent};
 pub use fleet::{Condition, Fleet, FleetNode, NodeChange};
-pub use forward::{Forward, PodPlace, frame};
+pub use forward::{Forward, PodPlace};
 pub use lease::{LeaseQuery, Leases, OwnLease, SeenLease};
 pub use node::NodeFacts;
 pub use notes::NodeNotes;

@@ -5,6 +5,7 @@ pub mod dbus;
 pub mod metrics;
 pub mod nats;
 pub mod serve;
+pub mod websocket;
 
 mod backoff;
 mod connect;

@@ -3,8 +3,6 @@
 //! With a pod on the host network, it is a port of the node's loopback interface. A service there is
 //! reachable without opening the node's network to other hosts.
 
-pub mod frame;
-
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
@@ -13,6 +11,7 @@ use std::task::{Context, Poll};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
+use bytes::{Buf as _, BufMut as _, BytesMut};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode};
@@ -21,19 +20,18 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::ListParams;
 use kube::client::Body;
+use landfall_net::websocket::{self, Receiver, Sender};
 use tokio::io::{
     AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf, WriteHalf,
 };
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use self::frame::{Message, Reader};
 use crate::{Cluster, Error};
 
 /// The subprotocol of a forwarded port; the kubelet's runtimes support it since Kubernetes 1.7.
 const PROTOCOL: &str = "v4.channel.k8s.io";
+/// The channel of the bytes; the other one has the error.
 const DATA: u8 = 0;
-const FAILURE: u8 = 1;
 /// Each channel begins with the number of its port.
 const PORT_BYTES: usize = 2;
 /// Buffer size per direction.
@@ -41,8 +39,6 @@ const CARRY: usize = 16 << 10;
 /// Bytes of an error message that are kept.
 const MAX_FAILURE: usize = 1000;
 const MAX_REFUSAL: usize = 8 << 10;
-/// Pings that wait for their response.
-const MAX_PINGS: usize = 4;
 
 /// Nodes or pods per response.
 const PAGE: u32 = 500;
@@ -194,18 +190,18 @@ impl Forward {
         let failure = Arc::new(Mutex::new(None));
         let told = Arc::clone(&failure);
         let carrier = tokio::spawn(async move {
-            let (from_server, to_server) = tokio::io::split(TokioIo::new(upgraded));
+            let (mut from_server, mut to_server) = websocket::client(TokioIo::new(upgraded)).await;
             let (from_us, to_us) = tokio::io::split(inner);
-            let (pings, pinged) = mpsc::channel(MAX_PINGS);
             // The end of one direction closes both: a forwarded port cannot be half-closed.
             let ended = tokio::select! {
-                ended = inbound(from_server, to_us, pings, &told) => ended,
-                ended = outbound(from_us, to_server, pinged) => ended,
+                ended = inbound(&mut from_server, to_us, &told) => ended,
+                ended = outbound(from_us, &mut to_server) => ended,
             };
             if let Err(error) = ended {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
                 told.get_or_insert_with(|| error.to_string());
             }
+            websocket::close(from_server, to_server).await;
         });
         Self { pipe, failure, carrier }
     }
@@ -217,71 +213,41 @@ impl Forward {
 }
 
 async fn inbound(
-    mut from: ReadHalf<TokioIo<Upgraded>>,
+    from: &mut Receiver<TokioIo<Upgraded>>,
     mut to: WriteHalf<DuplexStream>,
-    pings: mpsc::Sender<Vec<u8>>,
     told: &Mutex<Option<String>>,
 ) -> io::Result<()> {
-    let mut reader = Reader::default();
-    let mut buffer = vec![0; CARRY];
     // Remaining bytes of the port number at the beginning of each channel.
     let mut ahead = [PORT_BYTES; 2];
     let mut failure = Vec::new();
-    loop {
-        while let Some(message) = reader.next_message().map_err(io::Error::other)? {
-            match message {
-                Message::Data { channel: channel @ (DATA | FAILURE), bytes } => {
-                    let ahead = &mut ahead[usize::from(channel)];
-                    let skipped = (*ahead).min(bytes.len());
-                    *ahead -= skipped;
-                    let bytes = &bytes[skipped..];
-                    if channel == DATA {
-                        to.write_all(bytes).await?;
-                    } else {
-                        failure.extend_from_slice(&bytes[..bytes.len().min(MAX_FAILURE - failure.len())]);
-                        if !failure.is_empty() {
-                            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(said(&failure));
-                        }
-                    }
-                }
-                Message::Data { channel, .. } => {
-                    return Err(io::Error::other(format!(
-                        "bytes for channel {channel}, which does not exist"
-                    )));
-                }
-                // A ping beyond the queue is dropped: the server sends another one.
-                Message::Ping(bytes) => drop(pings.try_send(bytes)),
-                Message::Close => return Ok(()),
+    while let Some(mut bytes) = from.next().await? {
+        let Ok(channel) = bytes.try_get_u8() else { continue };
+        let Some(ahead) = ahead.get_mut(usize::from(channel)) else {
+            return Err(io::Error::other(format!("bytes for channel {channel}, which does not exist")));
+        };
+        let skipped = (*ahead).min(bytes.len());
+        *ahead -= skipped;
+        bytes.advance(skipped);
+        if channel == DATA {
+            to.write_all(&bytes).await?;
+        } else {
+            failure.extend_from_slice(&bytes[..bytes.len().min(MAX_FAILURE - failure.len())]);
+            if !failure.is_empty() {
+                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(said(&failure));
             }
         }
-        match from.read(&mut buffer).await? {
-            0 => return Ok(()),
-            count => reader.feed(&buffer[..count]),
-        }
     }
+    Ok(())
 }
 
-async fn outbound(
-    mut from: ReadHalf<DuplexStream>,
-    mut to: WriteHalf<TokioIo<Upgraded>>,
-    mut pings: mpsc::Receiver<Vec<u8>>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; CARRY];
+async fn outbound(mut from: ReadHalf<DuplexStream>, to: &mut Sender<TokioIo<Upgraded>>) -> io::Result<()> {
     loop {
-        let mut mask = [0; 4];
-        getrandom::fill(&mut mask).map_err(io::Error::other)?;
-        let frame = tokio::select! {
-            Some(ping) = pings.recv() => frame::pong(&ping, mask),
-            count = from.read(&mut buffer) => match count? {
-                0 => {
-                    to.write_all(&frame::close(mask)).await?;
-                    return to.shutdown().await;
-                }
-                count => frame::data(DATA, &buffer[..count], mask),
-            },
-        };
-        to.write_all(&frame).await?;
-        to.flush().await?;
+        let mut message = BytesMut::with_capacity(1 + CARRY);
+        message.put_u8(DATA);
+        if from.read_buf(&mut message).await? == 0 {
+            return Ok(());
+        }
+        to.send(message.freeze()).await?;
     }
 }
 
