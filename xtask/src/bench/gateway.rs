@@ -48,7 +48,7 @@ struct Proxy {
 pub(super) fn run(bench: &Bench) -> Result<()> {
     let program = bench.program()?;
     let build =
-        ["build", "--release", "--locked", "--quiet", "--package", "landfall-gateway", "--example", "load"];
+        ["build", "--release", "--locked", "--quiet", "--package", "landfall-gateway", "--example", "gateway-load"];
     shell::run(shell::cargo().args(build))?;
     let bed = Bed::new(program)?;
     splice(bench, &bed)?;
@@ -233,7 +233,7 @@ impl Bed {
             }
         }
         fs::rename(folder.path().join("server.pem"), folder.path().join("both.pem"))?;
-        let load = shell::root().join("target/release/examples/load");
+        let load = shell::root().join("target/release/examples/gateway-load");
         let backend = free_port()?;
         let mut process = Process::start("backend", &load, folder.path(), |command| {
             command.args(["backend", &format!("127.0.0.1:{backend}")]);

@@ -119,12 +119,12 @@ struct Hub {
 
 pub(super) fn run(bench: &Bench, load: &Load) -> Result<()> {
     let build =
-        ["build", "--release", "--locked", "--quiet", "--package", "landfall-hub", "--example", "load"];
+        ["build", "--release", "--locked", "--quiet", "--package", "landfall-hub", "--example", "hub-load"];
     shell::run(shell::cargo().args(build))?;
     let bed = Bed {
         folder: tempfile::tempdir().context("make a folder")?,
         landfall: bench.program()?,
-        program: shell::target().join("release/examples/load"),
+        program: shell::target().join("release/examples/hub-load"),
     };
     let parts = match load.store {
         Some(one) => vec![one],

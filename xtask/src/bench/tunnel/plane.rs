@@ -121,7 +121,7 @@ impl Bed {
 
 /// Returns the load's results.
 pub(super) fn numbers(arguments: &[&str]) -> Result<Vec<f64>> {
-    program_numbers("load", arguments)
+    program_numbers("tunnel-load", arguments)
 }
 
 pub(super) fn program_numbers(program: &str, arguments: &[&str]) -> Result<Vec<f64>> {
@@ -142,7 +142,7 @@ pub(super) fn program_numbers(program: &str, arguments: &[&str]) -> Result<Vec<f
 
 /// Runs a load that keeps its connections until it is released.
 pub(super) fn hold(arguments: &[&str]) -> Result<Held> {
-    let mut load = Command::new(example("load"))
+    let mut load = Command::new(example("tunnel-load"))
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

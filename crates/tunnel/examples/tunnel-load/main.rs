@@ -1,14 +1,14 @@
 //! Loads a tunnel, landfall's or upstream's, and prints plain numbers. `cargo xtask bench tunnel` runs it.
 //!
 //! ```text
-//! load bulk     MODE SOCKET down|up STREAMS SECONDS      MiB/s, MiB
-//! load dials    MODE SOCKET CONCURRENCY SECONDS          tunnels/s, p50 and p99 in microseconds
-//! load echo     MODE SOCKET none|frontend|endpoint SECONDS
-//!                                                        rounds/s, p50 and p99 in microseconds
-//! load idle     MODE SOCKET COUNT                        open tunnels, until its input ends
-//! load abandon  SOCKET COUNT MILLISECONDS                canceled CONNECTs; endpoints stay until its input ends
-//! load farewell MODE SOCKET COUNT                        tunnels whose last bytes did not arrive
-//! load churn    MODE SOCKET COUNT CONCURRENCY            tunnels opened, used and closed
+//! tunnel-load bulk     MODE SOCKET down|up STREAMS SECONDS   MiB/s, MiB
+//! tunnel-load dials    MODE SOCKET CONCURRENCY SECONDS       tunnels/s, p50 and p99 in microseconds
+//! tunnel-load echo     MODE SOCKET none|frontend|endpoint SECONDS
+//!                                                            rounds/s, p50 and p99 in microseconds
+//! tunnel-load idle     MODE SOCKET COUNT                     open tunnels, until its input ends
+//! tunnel-load abandon  SOCKET COUNT MILLISECONDS             canceled CONNECTs; endpoints stay until its input ends
+//! tunnel-load farewell MODE SOCKET COUNT                     tunnels whose last bytes did not arrive
+//! tunnel-load churn    MODE SOCKET COUNT CONCURRENCY         tunnels opened, used and closed
 //! ```
 //! MODE is `grpc` or `http-connect`.
 #![expect(clippy::print_stdout, clippy::cast_precision_loss, reason = "a tool for measurements")]
