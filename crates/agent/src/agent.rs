@@ -17,6 +17,7 @@ use landfall_evidence::read::ReadError;
 use landfall_model::chain;
 use landfall_model::envelope::Envelope;
 use landfall_model::report::State;
+use landfall_net::varied;
 use rustix::fs::{Mode, OFlags};
 
 use crate::carrier::{Carrier, carry};
@@ -36,9 +37,11 @@ const LOOK_WHEN_DONE: Duration = Duration::from_secs(5);
 const BETWEEN_REPORTS: Duration = Duration::from_millis(500);
 /// Interval of evaluation without new lines: a hung stage is detected by the absence of lines.
 const THINK_AGAIN: Duration = Duration::from_secs(10);
-/// Heartbeat interval of a node that is not ready. It varies by 10 %, so that a fleet does not report at the
+/// Heartbeat interval of a node that is not ready. It varies, so that a fleet does not report at the
 /// same moment. A receiver may treat a node as silent after three missed heartbeats.
 const BEAT: Duration = Duration::from_secs(60);
+/// Variation of the heartbeat interval, in percent.
+const BEAT_VARIATION: u32 = 10;
 /// Interval between attempts to write reports that the disk rejected.
 const WRITE_AGAIN: Duration = Duration::from_secs(5);
 /// One queued wake-up is enough; the carrier drains its whole spool.
@@ -220,7 +223,7 @@ impl Agent {
             let mut made = Instant::now().checked_sub(BETWEEN_REPORTS).unwrap_or_else(Instant::now);
             let mut look = LOOK;
             let mut tried = None;
-            let mut beat = Instant::now() + jittered(BEAT);
+            let mut beat = Instant::now() + varied(BEAT, BEAT_VARIATION);
             let mut beats = 0;
             loop {
                 unsaid |= watch.read();
@@ -248,14 +251,14 @@ impl Agent {
                             done.store(up, Ordering::Relaxed);
                             look = if up { LOOK_WHEN_DONE } else { LOOK };
                             if turn.told {
-                                beat = Instant::now() + jittered(BEAT);
+                                beat = Instant::now() + varied(BEAT, BEAT_VARIATION);
                             }
                         }
                         Err(error) => tracing::error!(error = %chain(&error), "No report was made."),
                     }
                     if let Why::Beat(number) = why {
                         beats = number;
-                        beat = Instant::now() + jittered(BEAT);
+                        beat = Instant::now() + varied(BEAT, BEAT_VARIATION);
                     }
                 }
                 settle(&mut keeper, &mut tried);
@@ -302,16 +305,6 @@ fn turn(
         let _ = outlet.tell.try_send(());
     }
     Ok(Turn { state, told: true })
-}
-
-/// Returns the pause varied by up to 10 %.
-fn jittered(pause: Duration) -> Duration {
-    let mut random = [0; 2];
-    // Without random bytes, the pause is not varied.
-    if getrandom::fill(&mut random).is_err() {
-        return pause;
-    }
-    pause.mul_f64(0.9 + 0.2 * f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX))
 }
 
 /// Adds a report to a carrier's spool. A full disk, which may be the reported cause, does not prevent its
@@ -463,13 +456,5 @@ mod tests {
         assert!(second.to_string().starts_with(&words), "{second}");
         drop(first);
         assert!(Agent::open(config()).is_ok(), "what the first left stops nobody");
-    }
-
-    #[test]
-    fn beats_do_not_come_in_chorus() {
-        let pauses: Vec<Duration> = (0..100).map(|_| jittered(BEAT)).collect();
-        let bounds = Duration::from_secs(54)..=Duration::from_secs(66);
-        assert!(pauses.iter().all(|pause| bounds.contains(pause)), "{pauses:?}");
-        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }
 }

@@ -194,10 +194,10 @@ impl<'a> Rounds<'a> {
                 self.at += 1;
             }
             let hopeless = self.failures.iter().flatten().all(FetchError::is_lasting);
-            let pause = self.patience.pause_after(self.round);
-            if hopeless || self.round >= self.patience.rounds || Instant::now() + pause >= self.end {
+            let pause = self.patience.rounds.pause_after(self.round);
+            let Some(pause) = pause.filter(|pause| !hopeless && Instant::now() + *pause < self.end) else {
                 return Err(self.conclusion());
-            }
+            };
             tokio::time::sleep(pause).await;
             self.round += 1;
             self.at = 0;

@@ -4,15 +4,12 @@
 //! another party chose.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream::{Stream, unfold};
-use http_body_util::StreamBody;
-use hyper::body::Frame;
 use landfall_model::Secret;
+use landfall_net::http;
 use reqwest::Response;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderValue, IF_RANGE, RANGE};
 
@@ -22,9 +19,6 @@ use crate::file::starts_at;
 use crate::part::Part;
 use crate::{FetchError, Fetcher};
 
-/// Bytes of an uploaded file that are read at once, and buffered before they are sent.
-const PIECE: u64 = 128 * 1024;
-const PIECES_AHEAD: usize = 2;
 /// Size limit for the body of an error response in place of a file: one page of text.
 const MAX_WORDS: usize = 64 * 1024;
 
@@ -259,8 +253,8 @@ impl Fetcher {
             Some(Body::File { path, length }) => {
                 let file =
                     File::open(path).map_err(|source| FetchError::Read { path: path.clone(), source })?;
-                let body = StreamBody::new(pieces(file, *length));
-                request = request.header(CONTENT_LENGTH, *length).body(reqwest::Body::wrap(body));
+                let body = reqwest::Body::wrap(http::file(file, *length));
+                request = request.header(CONTENT_LENGTH, *length).body(body);
             }
             None => {}
         }
@@ -280,30 +274,6 @@ impl Fetcher {
         }
         Ok((answer, response))
     }
-}
-
-/// Streams a file, read on a thread that may block on the disk.
-fn pieces(file: File, length: u64) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send + Sync + 'static {
-    let (tell, heard) = tokio::sync::mpsc::channel(PIECES_AHEAD);
-    tokio::task::spawn_blocking(move || {
-        let mut rest = file.take(length);
-        loop {
-            let mut piece = Vec::new();
-            let read = rest.by_ref().take(PIECE).read_to_end(&mut piece);
-            let piece = match read {
-                Ok(0) if rest.limit() == 0 => return,
-                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => Ok(Frame::data(Bytes::from(piece))),
-                Err(error) => Err(error),
-            };
-            let broken = piece.is_err();
-            // The receiver is dropped when the request is over.
-            if tell.blocking_send(piece).is_err() || broken {
-                return;
-            }
-        }
-    });
-    unfold(heard, |mut heard| async move { heard.recv().await.map(|piece| (piece, heard)) })
 }
 
 async fn next(response: &mut Response, exchange: &Exchange) -> Result<Option<Vec<u8>>, FetchError> {

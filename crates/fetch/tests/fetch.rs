@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use landfall_fetch::{Algorithm, Begin, Digest, Exchange, FetchError, Fetcher, Order, Patience, Source};
 use landfall_model::{Secret, chain};
+use landfall_net::{Backoff, Retries};
 use landfall_testkit::{FileServer, Serve};
 use tempfile::TempDir;
 
@@ -15,9 +16,7 @@ const QUICK: Patience = Patience {
     total: Duration::from_secs(60),
     idle: Duration::from_secs(20),
     connect: Duration::from_secs(20),
-    rounds: 2,
-    first_pause: Duration::from_millis(20),
-    longest_pause: Duration::from_millis(20),
+    rounds: Backoff::millis::<20, 20>().tries::<2>(),
 };
 
 struct Place {
@@ -101,7 +100,8 @@ async fn a_file_that_changed_meanwhile_is_begun_anew() {
     let place = Place::new();
     let bytes = content();
     place.server.serve("/image", Serve::Cut { bytes: bytes.clone(), after: 300_000, times: 9 });
-    let once = Order { patience: Patience { rounds: 1, ..QUICK }, ..place.order(&["/image"], &bytes) };
+    let once =
+        Order { patience: Patience { rounds: Retries::ONCE, ..QUICK }, ..place.order(&["/image"], &bytes) };
     let error = place.fetch(&once).await.unwrap_err();
     assert!(matches!(error, FetchError::Short { expected: 800_000, .. }), "{error:?}");
     assert_eq!(place.visible(), [""; 0], "a partial file has its final name");
@@ -172,7 +172,7 @@ async fn limits_on_time_and_size_hold() {
 
     place.server.serve("/silent", Serve::Claim { claimed: 1000 });
     let silent = Order {
-        patience: Patience { idle: Duration::from_millis(500), rounds: 1, ..QUICK },
+        patience: Patience { idle: Duration::from_millis(500), rounds: Retries::ONCE, ..QUICK },
         ..place.order(&["/silent"], b"")
     };
     let error = place.fetch(&silent).await.unwrap_err();

@@ -1,6 +1,5 @@
 //! The nodes and certificate requests of an API server.
 
-use http_body_util::{BodyExt as _, Limited};
 use hyper::{HeaderMap, Method, StatusCode};
 use serde_json::Value;
 
@@ -33,9 +32,7 @@ async fn list(dialer: &Dialer<'_>, path: &'static str) -> Result<Value, Error> {
         let (status, said) = said(answer).await;
         return Err(Error::List { path, status, said });
     }
-    let body = Limited::new(answer.into_body(), MAX_LIST).collect();
-    let cut = |said: &str| Error::List { path, status: StatusCode::OK.as_u16(), said: said.to_owned() };
-    let body = tokio::time::timeout(ANSWER_LIMIT, body).await.map_err(|_| cut(", but not in time"))?;
-    let body = body.map_err(|_| cut(", but not to its end"))?;
-    serde_json::from_slice(&body.to_bytes()).map_err(|_| cut(", but no JSON"))
+    let body = answer.bytes(MAX_LIST, ANSWER_LIMIT).await?;
+    let said = ", but no JSON".to_owned();
+    serde_json::from_slice(&body).map_err(|_| Error::List { path, status: StatusCode::OK.as_u16(), said })
 }

@@ -1,6 +1,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use landfall_net::http::HttpError;
+
 /// Reason for a missing or incomplete response of the endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -8,16 +10,10 @@ pub enum Error {
     Url { url: String, why: &'static str },
     #[error("use the proxy `{proxy}`: {why}")]
     Proxy { proxy: String, why: String },
-    #[error("connect to {to}")]
-    Connect { to: String, source: io::Error },
-    #[error("connect to {to}: no answer within {seconds} s")]
-    Late { to: String, seconds: u64 },
-    #[error("speak TLS with {to}")]
-    Tls { to: String, source: io::Error },
+    #[error(transparent)]
+    Http(#[from] HttpError),
     #[error("use the TLS credentials: {what}")]
     Credentials { what: String },
-    #[error("speak HTTP with {to}")]
-    Http { to: String, source: hyper::Error },
     #[error(
         "find the bootstrap machine behind {endpoint}: {tries} connections in {seconds} s reached {reached}"
     )]
@@ -55,10 +51,8 @@ impl Error {
     pub fn is_unavailable(&self) -> bool {
         matches!(
             self,
-            Self::Connect { .. }
-                | Self::Late { .. }
-                | Self::NotFound { .. }
-                | Self::Tls { .. }
+            Self::NotFound { .. }
+                | Self::Http(HttpError::Unreachable { .. } | HttpError::Late { .. } | HttpError::Tls { .. })
                 | Self::Refused { status: 503, .. }
                 | Self::Agent { status: 429 | 503, .. }
         )

@@ -6,12 +6,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ETAG, HeaderValue, IF_RANGE, RANGE};
 use hyper::{HeaderMap, Method, StatusCode};
 use landfall_evidence::bundle::{self, Verified, VerifyError};
 use landfall_model::chain;
+use landfall_net::http::{Answer, HttpError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::connection::said;
@@ -126,23 +125,22 @@ async fn once(
         }
     }
     *bundle = response.headers().get(ETAG).cloned();
-    take_all(response.into_body(), arrival, progress).await
+    take_all(response, arrival, progress).await
 }
 
 /// Writes a body to the file as it arrives. Returns the reason for a premature end.
 pub(crate) async fn take_all(
-    mut body: Incoming,
+    mut answer: Answer,
     arrival: &mut Arrival,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<io::Error>, Error> {
     loop {
-        let frame = match tokio::time::timeout(SILENCE_LIMIT, body.frame()).await {
-            Err(_) => return Ok(Some(silent())),
+        let data = match answer.piece(SILENCE_LIMIT).await {
             Ok(None) => return Ok(None),
-            Ok(Some(Err(error))) => return Ok(Some(io::Error::other(error))),
-            Ok(Some(Ok(frame))) => frame,
+            Err(HttpError::Late { .. }) => return Ok(Some(silent())),
+            Err(error) => return Ok(Some(io::Error::other(error))),
+            Ok(Some(data)) => data,
         };
-        let Ok(data) = frame.into_data() else { continue };
         if let Some(cut) = arrival.take(&data)? {
             return Ok(Some(cut));
         }

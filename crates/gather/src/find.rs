@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use hyper::{HeaderMap, Method};
 use landfall_model::identity::NodeIdentity;
+use landfall_net::Backoff;
+use landfall_net::http::HttpError;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::connection::{Connection, Dialer, Speaks, small_body};
+use crate::connection::{ANSWER_LIMIT, Connection, Dialer, MAX_SMALL_BODY, Speaks};
 use crate::{Access, Endpoint, Error};
 
-/// Pause between attempts; it grows to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// Pauses between attempts.
+const BACKOFF: Backoff = Backoff::millis::<50, 3000>();
 
 /// Time limit of the search for the bootstrap host.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +48,13 @@ pub struct Found {
 pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> Result<Found, Error> {
     let dialer = Dialer::new(endpoint, access, Speaks::Gateway)?;
     let started = Instant::now();
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = BACKOFF;
     let mut reached: BTreeMap<String, usize> = BTreeMap::new();
     let mut denied = None;
     let mut not_now = None;
     let mut last_error = None;
     for tries in 1.. {
+        let pause = backoff.pause();
         match try_one(&dialer).await {
             Ok(Answer::Bootstrap(identity, connection)) => {
                 return Ok(Found { identity: *identity, tries, connection });
@@ -67,7 +69,12 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
                 *reached.entry(format!("another server (HTTP {status})")).or_default() += 1;
             }
             // An invalid configuration stays invalid, so a retry cannot succeed.
-            Err(error @ (Error::Credentials { .. } | Error::Url { .. } | Error::Proxy { .. })) => {
+            Err(
+                error @ (Error::Credentials { .. }
+                | Error::Url { .. }
+                | Error::Proxy { .. }
+                | Error::Http(HttpError::Proxy { .. })),
+            ) => {
                 return Err(error);
             }
             Err(error) => {
@@ -86,8 +93,7 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
         if started.elapsed() + pause >= patience.within {
             break;
         }
-        tokio::time::sleep(jittered(pause)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(pause).await;
     }
     if let Some((status, said)) = not_now {
         return Err(Error::Refused { path: "/bootstrap/identity", status, said });
@@ -122,7 +128,7 @@ async fn try_one(dialer: &Dialer<'_>) -> Result<Answer, Error> {
     let status = response.status().as_u16();
     let is_gateway = response.headers().contains_key("landfall-gateway");
     if status == 200 {
-        let body = small_body(response).await;
+        let body = response.bytes(MAX_SMALL_BODY, ANSWER_LIMIT).await.ok();
         let identity = body.and_then(|body| serde_json::from_slice(&body).ok()).map(Box::new);
         return Ok(identity.map_or(Answer::Other(status), |identity| Answer::Bootstrap(identity, connection)));
     }
@@ -135,12 +141,4 @@ async fn try_one(dialer: &Dialer<'_>) -> Result<Answer, Error> {
         return Ok(Answer::NotNow(status, said));
     }
     Ok(Answer::Other(status))
-}
-
-/// Returns between half of a pause and all of it, so that many clients do not retry simultaneously.
-fn jittered(pause: Duration) -> Duration {
-    let mut byte = [0];
-    // Without system randomness the pause is only longer.
-    let share = getrandom::fill(&mut byte).map_or(1.0, |()| 0.5 + f64::from(byte[0]) / 512.0);
-    pause.mul_f64(share)
 }

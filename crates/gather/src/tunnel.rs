@@ -1,8 +1,6 @@
 //! A tunnel through the endpoint to a node's port, for use as ssh's ProxyCommand. The private key and the check of the
 //! host key stay with the client; the gateway sees only ciphertext.
 
-use std::io;
-
 use hyper::upgrade::Upgraded;
 use hyper::{HeaderMap, Method};
 use hyper_util::rt::TokioIo;
@@ -62,7 +60,5 @@ pub(crate) async fn open(
             said,
         });
     }
-    let upgraded = hyper::upgrade::on(response).await;
-    let failed = |error| Error::Carry { target: target.to_owned(), source: io::Error::other(error) };
-    upgraded.map(TokioIo::new).map_err(failed)
+    Ok(response.upgrade().await?)
 }

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use landfall_net::ServerTlsFiles;
 use landfall_net::nats::InvalidServer;
+use landfall_net::{InvalidBackoff, ServerTlsFiles};
 
 use crate::access::Proxy;
 use crate::pull::{MAX_AGENTS, MAX_CLUSTERS, Pull};
@@ -63,6 +63,8 @@ pub enum ConfigError {
     Objects(String),
     #[error("the address of the object store cannot be used")]
     Bucket(#[source] BucketPlaceError),
+    #[error("invalid poll interval")]
+    Every(#[source] InvalidBackoff),
     #[error("the bucket that agents put reports into cannot be used")]
     TakeObjects(#[source] BucketPlaceError),
     #[error("reports cannot be taken from NATS")]

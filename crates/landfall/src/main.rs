@@ -4,7 +4,6 @@ mod cli;
 mod commands;
 mod exit;
 mod logging;
-mod notify;
 mod output;
 mod torcx_names;
 

@@ -4,12 +4,17 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use landfall_model::Secret;
 use percent_encoding::percent_decode_str;
+use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+use crate::http::{self, BoxStream, HttpError};
 
 /// Default port of an HTTP proxy.
 const PORT: u16 = 3128;
@@ -53,7 +58,7 @@ pub enum ConnectError {
 }
 
 /// Requests a connection to `target` (`host:port`) from a proxy. After success, the stream is that connection.
-pub async fn ask_connect(
+async fn ask_connect(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     authorization: Option<&Secret<String>>,
     target: &str,
@@ -94,6 +99,36 @@ pub async fn ask_connect(
 // === impl ConnectProxy ===
 
 impl ConnectProxy {
+    /// Opens a connection to `target` (`host:port`) through the proxy. `tls` is for proxies that require it.
+    pub async fn open(
+        &self,
+        target: &str,
+        tls: Option<Arc<ClientConfig>>,
+        within: Duration,
+    ) -> Result<BoxStream, HttpError> {
+        let to = format!("the proxy {self}");
+        http::in_time(&to, within, async {
+            let mut stream: BoxStream = match &self.place {
+                ProxyPlace::Unix(path) => {
+                    let stream = UnixStream::connect(path).await;
+                    Box::new(stream.map_err(|source| HttpError::Unreachable { to: to.clone(), source })?)
+                }
+                ProxyPlace::Tcp { host, port } => http::connect(host, *port, &to).await?,
+                ProxyPlace::Tls { host, port } => {
+                    let no_tls =
+                        || HttpError::Tls { to: to.clone(), source: io::ErrorKind::Unsupported.into() };
+                    let tls = tls.ok_or_else(no_tls)?;
+                    Box::new(http::secure(http::connect(host, *port, &to).await?, tls, host, &to).await?)
+                }
+            };
+            ask_connect(&mut stream, self.authorization.as_deref(), target)
+                .await
+                .map_err(|source| HttpError::Proxy { proxy: self.to_string(), source })?;
+            Ok(stream)
+        })
+        .await
+    }
+
     pub fn parse(text: &str) -> Result<Self, InvalidProxy> {
         // The part before the `@` may contain a password and must not appear in errors.
         let shown = text.rsplit_once('@').map_or(text, |(_, rest)| rest);

@@ -2,6 +2,7 @@
 //! drain. Authorization is up to the roles.
 
 pub mod dbus;
+pub mod http;
 pub mod metrics;
 pub mod nats;
 pub mod serve;
@@ -14,19 +15,21 @@ mod first;
 mod hello;
 mod lanes;
 mod listen;
+mod notify;
 mod pieces;
 mod protocol;
 mod proxy;
 mod splice;
 mod tls;
 
-pub use backoff::Backoff;
-pub use connect::{ConnectError, ConnectProxy, InvalidProxy, ProxyPlace, ask_connect};
+pub use backoff::{Backoff, InvalidBackoff, Retries, varied};
+pub use connect::{ConnectError, ConnectProxy, InvalidProxy, ProxyPlace};
 pub use drain::Drain;
 pub use first::{FirstError, Prefixed, read_first};
 pub use hello::{ClientHello, HelloError, MAX_HELLO, client_hello};
 pub use lanes::Lanes;
 pub use listen::{Listener, every_address, prepare};
+pub use notify::{InvalidSocket, Notify};
 pub use pieces::{Piece, Pieces};
 pub use protocol::{Protocol, classify};
 pub use proxy::{ProxyError, ProxyHeader, proxy_header};

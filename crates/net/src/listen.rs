@@ -61,7 +61,7 @@ impl Listener {
 
     fn new(socket: TcpListener) -> io::Result<Self> {
         let address = socket.local_addr()?;
-        let backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
+        let backoff = Backoff::millis::<5, 1000>();
         Ok(Self { socket, address, backoff })
     }
 

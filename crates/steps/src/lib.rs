@@ -114,7 +114,6 @@
 //! any operation and enumerates every possible state afterwards. Use it for the steps and the ledger, and compare the
 //! final states.
 
-mod backoff;
 mod boot;
 mod engine;
 pub mod events;
@@ -130,7 +129,6 @@ mod crash_tests;
 #[cfg(test)]
 mod script;
 
-pub use backoff::{Backoff, InvalidBackoff};
 pub use boot::{BootId, Error as BootIdError};
 pub use engine::run;
 pub use ledger::{Ledger, LedgerError, read_all};

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use landfall_model::chain;
 use landfall_model::step::{Retry, Unit};
+use landfall_net::Retries;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
 use crate::boot::BootId;
 use crate::events::EventStream;
 use crate::values::{Key, Outputs, Slot, ValueError, Values};
@@ -63,7 +63,7 @@ pub struct Limits {
     /// For one attempt: `check`, `apply` and `confirm` together.
     pub deadline: Duration,
     /// Delays between attempts that failed with [`Retry::Now`].
-    pub backoff: Backoff,
+    pub backoff: Retries,
 }
 
 /// Result of `check`.
@@ -229,7 +229,7 @@ impl StepSpec {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { deadline: Duration::from_mins(10), backoff: Backoff::default() }
+        Self { deadline: Duration::from_mins(10), backoff: Retries::default() }
     }
 }
 

@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use landfall_net::{Backoff, InvalidBackoff};
+
 pub use landfall_net::{CertificateFiles, ClientTls, ServerTlsFiles, TlsPolicy, TlsVersion};
 
 use crate::identifiers::Identifiers;
@@ -13,6 +15,9 @@ pub const DEFAULT_DIAL_TIMEOUT: Duration = Duration::from_secs(25);
 /// Upstream's default is one hour, for which dead peers stay in use. An upstream server permits one ping per 30 s, so
 /// the default is slightly above.
 pub const DEFAULT_KEEPALIVE: Duration = Duration::from_secs(35);
+
+/// Growth of the pauses between calls, in percent.
+const SYNC_GROWTH: u32 = 150;
 
 /// Owner and group may use the frontend's socket.
 pub const DEFAULT_UDS_PERMISSIONS: u32 = 0o770;
@@ -114,10 +119,8 @@ pub struct AgentConfig {
     pub health: Option<(IpAddr, u16)>,
     /// `--admin-bind-address`, `--admin-server-port`; `None` disables the admin port.
     pub admin: Option<(IpAddr, u16)>,
-    /// `--sync-interval`
-    pub sync_interval: Duration,
-    /// `--sync-interval-cap`
-    pub sync_interval_cap: Duration,
+    /// `--sync-interval`, `--sync-interval-cap`; see [`AgentConfig::sync`].
+    pub sync: Backoff,
     /// `--sync-forever`
     pub sync_forever: bool,
     /// `--keepalive-time`
@@ -165,6 +168,11 @@ impl ServerConfig {
 // === impl AgentConfig ===
 
 impl AgentConfig {
+    /// Returns the pauses between calls while servers are missing. A lower cap is raised to the interval.
+    pub fn sync(interval: Duration, cap: Duration) -> Result<Backoff, InvalidBackoff> {
+        Ok(Backoff::new(interval, cap.max(interval))?.growing::<SYNC_GROWTH>())
+    }
+
     /// Returns upstream's defaults; the agent ID has none.
     pub fn new(agent_id: String) -> Self {
         Self {
@@ -175,8 +183,7 @@ impl AgentConfig {
             agent_identifiers: Identifiers::default(),
             health: None,
             admin: None,
-            sync_interval: Duration::from_secs(1),
-            sync_interval_cap: Duration::from_secs(10),
+            sync: Backoff::millis::<1000, 10_000>().growing::<SYNC_GROWTH>(),
             sync_forever: false,
             keepalive_time: DEFAULT_KEEPALIVE,
             service_account_token_path: None,

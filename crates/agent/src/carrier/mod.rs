@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use landfall_model::chain;
 use landfall_model::envelope::{Envelope, ReportId};
-use landfall_steps::{Backoff, InvalidBackoff};
+use landfall_net::Backoff;
 
 pub use bundle::{Bundle, Maker};
 pub use console::Console;
@@ -36,10 +36,7 @@ use crate::spool::{Spool, SpoolError};
 
 /// Backoff after failures. It is long enough not to overload a hub that a whole fleet tries to reach. It is
 /// short enough that a recovered hub gets all reports within a minute.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Doublings after which the backoff stays at its maximum.
-const PAUSE_STEPS: u32 = 10;
+const BACKOFF: Backoff = Backoff::millis::<1000, 60_000>();
 /// Poll interval of the spool, for reports without a wake-up.
 const LOOK: Duration = Duration::from_secs(30);
 /// The maximum length of a DNS host name.
@@ -117,7 +114,7 @@ pub(crate) fn carry(carrier: &mut dyn Carrier, spool: &Spool<'_>, news: &Receive
             }
             Err(error) => {
                 failed += 1;
-                let pause = pause_after(failed);
+                let pause = BACKOFF.pause_after(failed);
                 tracing::warn!(carrier = carrier.name(), failed, error = %chain(&error), "A report was not brought.");
                 pause
             }
@@ -176,12 +173,6 @@ pub(crate) fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<()
         }
     }
     Ok(())
-}
-
-fn pause_after(failed: u32) -> Duration {
-    let backoff: Result<Backoff, InvalidBackoff> = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, PAUSE_STEPS + 1);
-    let pause = backoff.ok().and_then(|backoff| backoff.pause_after(failed.min(PAUSE_STEPS)));
-    pause.unwrap_or(LONGEST_PAUSE)
 }
 
 #[cfg(test)]

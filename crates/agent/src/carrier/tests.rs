@@ -632,11 +632,3 @@ fn only_those_to_whom_it_costs_little_are_told_again() {
     ];
     assert!(quiet.iter().all(|carrier| carrier.beats().is_none()));
 }
-
-#[test]
-fn pauses_grow_and_are_bounded() {
-    for failed in [1, 5, 11, 1000] {
-        let pause = pause_after(failed);
-        assert!(pause >= FIRST_PAUSE / 2 && pause <= LONGEST_PAUSE, "{failed}: {pause:?}");
-    }
-}

@@ -34,7 +34,7 @@ pub(crate) fn start(program: &Path, root: &Path) -> io::Result<(Started, PathBuf
 }
 
 async fn keep(program: PathBuf, root: PathBuf, socket: PathBuf) {
-    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+    let mut backoff = Backoff::millis::<200, 30_000>();
     loop {
         let mut command = Command::new(&program);
         command.arg("collector").arg("--socket").arg(&socket).arg("--root").arg(&root).arg("--with-parent");

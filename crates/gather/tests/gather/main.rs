@@ -8,7 +8,8 @@ mod peer;
 use std::time::Duration;
 
 use landfall_gather::{Access, Endpoint, Error, Patience, Route, Wanted, connect, fetch, find};
-use landfall_model::Secret;
+use landfall_model::{Secret, chain};
+use landfall_net::http::HttpError;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use peer::{Behaviour, Peer, Resumes, bundle};
@@ -117,7 +118,7 @@ async fn an_endpoint_of_another_authority_is_not_spoken_to() {
     let stranger = Peer::start(vec![Behaviour::bootstrap(bundle())]).await;
     let (_, access) = stranger.access();
     let error = find(&peer.access().0, &access, IMPATIENT).await.err().unwrap();
-    assert!(matches!(error, Error::Tls { .. }), "{error:?}");
+    assert!(matches!(error, Error::Http(HttpError::Tls { .. })), "{error:?}");
     assert_eq!(peer.authorizations(), [""; 0]);
 
     let trusting = Access { skip_verification: true, ..Access::default() };
@@ -134,7 +135,8 @@ async fn the_way_leads_through_a_proxy() {
 
     access.proxy = Some(format!("http://{proxy}"));
     let error = find(&endpoint, &access, IMPATIENT).await.err().unwrap();
-    assert!(error.to_string().contains("407"), "{error}");
+    let told = chain(&error).to_string();
+    assert!(told.contains("407"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,5 +179,5 @@ async fn nobody_listens() {
     let endpoint: Endpoint = format!("https://127.0.0.1:{port}").parse().unwrap();
     let access = Access { skip_verification: true, ..Access::default() };
     let error = find(&endpoint, &access, IMPATIENT).await.err().unwrap();
-    assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+    assert!(matches!(error, Error::Http(HttpError::Unreachable { .. })), "{error:?}");
 }

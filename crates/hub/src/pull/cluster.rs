@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use landfall_cluster::{Cluster, PodPlace};
 use landfall_model::chain;
+use landfall_net::Backoff;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -19,8 +19,8 @@ use crate::name::NodeName;
 
 /// Maximum number of polled clusters; larger fleets should use several hubs.
 pub(crate) const MAX_CLUSTERS: usize = 64;
-/// Interval between listings of nodes and pods.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Pauses between listings of nodes and pods.
+const LOOK_EVERY: Backoff = Backoff::millis::<30_000, 300_000>();
 /// Namespaces searched for pods with host networking: that of `landfall render agent`, and that of every cluster.
 /// Permission to forward ports of these pods does not extend to pods of other namespaces.
 const NAMESPACES: [&str; 2] = ["landfall-agent", "kube-system"];
@@ -75,7 +75,7 @@ pub(super) async fn follow(place: PulledCluster, found: watch::Sender<Option<Arc
                 failed = failed.saturating_add(1);
             }
         }
-        tokio::time::sleep(pause(LOOK_EVERY, failed)).await;
+        tokio::time::sleep(pause(&LOOK_EVERY, failed)).await;
     }
 }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_model::chain;
-use landfall_net::{CertificateFiles, ClientTls, ConnectProxy, ProxyPlace, TlsError};
+use landfall_net::{Backoff, CertificateFiles, ClientTls, ConnectProxy, ProxyPlace, TlsError, varied};
 use rustls::ClientConfig;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
@@ -65,8 +65,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const READ_AGAIN: Duration = Duration::from_secs(15);
 /// Maximum interval between polls after failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// Maximum number of doublings of the interval; [`LONGEST_PAUSE`] is reached earlier.
-const MAX_DOUBLINGS: u32 = 10;
+/// Variation of the interval in percent, which prevents synchronized polls.
+const VARIATION: u32 = 20;
 
 /// Key of an agent's own report in [`Said`]; not a valid node name.
 const OWN: &str = "";
@@ -86,7 +86,8 @@ pub struct Pull {
     /// Client certificate of the hub.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    pub every: Duration,
+    /// Pauses between polls of an agent; see [`Pull::backoff`].
+    pub backoff: Backoff,
     pub neighbours: Neighbours,
     pub bundles: Bundles,
 }
@@ -201,7 +202,7 @@ pub(crate) async fn pull(hub: &Arc<Hub>, pull: Pull) {
             Some(told) = talks.join_next(), if !talks.is_empty() => {
                 // A panicked poll is a defect. Its agent stays marked as polled; the other agents continue.
                 if let Ok(told) = told {
-                    book.learn(hub, told, pull.every);
+                    book.learn(hub, told, &pull.backoff);
                 }
             }
             _ = look.tick() => {
@@ -288,6 +289,11 @@ fn listed(path: &Path) -> Result<Vec<PulledAgent>, String> {
 // === impl Pull ===
 
 impl Pull {
+    /// Returns the pauses between polls for this interval.
+    pub fn backoff(every: Duration) -> Result<Backoff, ConfigError> {
+        Backoff::new(every, LONGEST_PAUSE.max(every)).map_err(ConfigError::Every)
+    }
+
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         if self.agents.len() > MAX_AGENTS {
             return Err(ConfigError::TooManyAgents);
@@ -367,7 +373,7 @@ impl Book {
         asked.collect()
     }
 
-    fn learn(&mut self, hub: &Hub, told: Told, every: Duration) {
+    fn learn(&mut self, hub: &Hub, told: Told, backoff: &Backoff) {
         hub.count_pull(told.result.is_ok());
         let Some(page) = self.pages.get_mut(&told.agent) else { return };
         (page.asked_now, page.said) = (false, told.said);
@@ -386,19 +392,13 @@ impl Book {
                 page.failed = page.failed.saturating_add(1);
             }
         }
-        page.due = Instant::now() + pause(every, page.failed);
+        page.due = Instant::now() + pause(backoff, page.failed);
     }
 }
 
-/// Returns the time until the next poll: about `every`, longer after each failure. The jitter prevents synchronized
-/// polls.
-fn pause(every: Duration, failed: u32) -> Duration {
-    let pause = every.saturating_mul(1 << failed.min(MAX_DOUBLINGS)).min(LONGEST_PAUSE.max(every));
-    let mut random = [0; 2];
-    // Without random bytes the polls may synchronize, which is harmless.
-    let _ = getrandom::fill(&mut random);
-    let part = f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX);
-    pause.mul_f64(0.8 + 0.4 * part)
+/// Returns the time until the next poll: about the interval, longer after each failure.
+fn pause(backoff: &Backoff, failed: u32) -> Duration {
+    varied(backoff.full_after(failed.saturating_add(1)), VARIATION)
 }
 
 // === impl Question ===
@@ -562,15 +562,15 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_end_growing() {
-        let every = Duration::from_secs(10);
+        let backoff = Pull::backoff(Duration::from_secs(10)).unwrap();
         for (failed, least, most) in
             [(0, 8, 12), (1, 16, 24), (3, 64, 96), (9, 240, 360), (u32::MAX, 240, 360)]
         {
-            let pause = pause(every, failed);
+            let pause = pause(&backoff, failed);
             assert!(pause >= Duration::from_secs(least) && pause <= Duration::from_secs(most), "{pause:?}");
         }
         assert!(
-            pause(Duration::from_secs(3600), 5) >= Duration::from_secs(2880),
+            pause(&Pull::backoff(Duration::from_secs(3600)).unwrap(), 5) >= Duration::from_secs(2880),
             "never more often than told"
         );
     }

@@ -74,7 +74,7 @@ async fn an_agent_that_answers_each_question_just_in_time_does_not_keep_its_plac
     let list = serde_json::json!({ "nodes": names }).to_string();
     let (ours, theirs) = tokio::io::duplex(4096);
     let asked = Mutex::new(Vec::new());
-    let mut line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let mut line = Line::over(Box::new(ours), "n1:8710".to_owned()).await.unwrap();
     let began = Instant::now();
     let told = tokio::select! {
         told = async { question().neighbours(&hub, &mut line).await } => told,
@@ -95,7 +95,7 @@ async fn one_that_is_quick_is_heard_to_the_end() {
     let hub = hub(folder.path());
     let (ours, theirs) = tokio::io::duplex(4096);
     let asked = Mutex::new(Vec::new());
-    let mut line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let mut line = Line::over(Box::new(ours), "n1:8710".to_owned()).await.unwrap();
     let told = tokio::select! {
         told = async { question().neighbours(&hub, &mut line).await } => told,
         () = speak(theirs, &asked, |path| match path {
@@ -114,7 +114,7 @@ async fn an_agent_that_says_the_same_nonsense_again_is_asked_in_vain_again() {
     let hub = hub(folder.path());
     let (ours, theirs) = tokio::io::duplex(4096);
     let asked = Mutex::new(Vec::new());
-    let mut line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let mut line = Line::over(Box::new(ours), "n1:8710".to_owned()).await.unwrap();
     let bundling = tokio::sync::Semaphore::new(1);
     let mut book = Book::default();
     let agent = PulledAgent::parse("n1").unwrap();
@@ -125,7 +125,7 @@ async fn an_agent_that_says_the_same_nonsense_again_is_asked_in_vain_again() {
             let result = question.hear(&hub, &mut line, &bundling).await;
             assert!(result.is_err(), "{time}");
             let said = std::mem::take(&mut question.said);
-            book.learn(&hub, Told { agent: agent.clone(), said, result }, Duration::from_secs(1));
+            book.learn(&hub, Told { agent: agent.clone(), said, result }, &Backoff::millis::<1000, 1000>());
             assert_eq!(book.pages[&agent].failed, time);
             question.said = book.pages[&agent].said.clone();
         }
@@ -147,7 +147,7 @@ async fn an_agent_that_says_the_same_nonsense_again_is_asked_in_vain_again() {
 async fn a_bundle_that_stops_coming_is_given_up() {
     let (ours, theirs) = tokio::io::duplex(4096);
     let asked = Mutex::new(Vec::new());
-    let line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let line = Line::over(Box::new(ours), "n1:8710".to_owned()).await.unwrap();
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nhalf".to_owned();
     let began = Instant::now();
     let listening = async {
@@ -166,7 +166,7 @@ async fn a_bundle_that_stops_coming_is_given_up() {
 /// Sends this many bytes of a bundle every 30 s, `times` times. Returns the result and the duration of the download.
 async fn every_half_minute(bytes: usize, times: usize) -> (Result<usize, TalkError>, Duration) {
     let (ours, mut theirs) = tokio::io::duplex(2 * LEAST);
-    let line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let line = Line::over(Box::new(ours), "n1:8710".to_owned()).await.unwrap();
     let sending = async {
         let mut asked = Vec::new();
         while !asked.ends_with(b"\r\n\r\n") {
@@ -214,12 +214,12 @@ async fn a_bundle_that_is_slow_to_be_collected_comes_whole() {
 async fn a_bundle_that_is_refused_is_refused_with_its_reason() {
     let (ours, theirs) = tokio::io::duplex(4096);
     let asked = Mutex::new(Vec::new());
-    let line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let line = Line::over(Box::new(ours), "n1:8710".to_owned()).await.unwrap();
     let refused = tokio::select! {
         refused = line.bundle() => refused.map(drop).unwrap_err(),
         () = speak(theirs, &asked, |_| (Duration::ZERO, answer("429 Too Many Requests", "a bundle is being made\n"))) => {
             panic!("the line broke")
         }
     };
-    assert_eq!(refused.to_string(), "it answered 429: a bundle is being made");
+    assert_eq!(refused.to_string(), "n1:8710 answered 429 Too Many Requests: a bundle is being made");
 }

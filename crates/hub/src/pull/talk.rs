@@ -1,22 +1,15 @@
 //! A connection to an agent: sequential requests with responses bounded in size and time.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
-use http_body_util::{BodyExt as _, BodyStream, Empty, Limited};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use futures_util::{Stream, stream};
+use hyper::{Request, StatusCode};
+use landfall_net::http::{self, Connection, HttpError, Limits};
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
-use tokio_rustls::TlsConnector;
 
 use super::PulledAgent;
 use super::way::{Way, WayError};
@@ -25,7 +18,7 @@ use crate::name::NodeName;
 use crate::receive::MAX_REPORT;
 
 /// Timeout from the dial to the end of the handshake, and from each request to the end of its response.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 /// Timeout of a bundle download: a failing machine collects the bundle while sending it.
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(1800);
 /// Maximum pause within a bundle. A node that failed silently would otherwise occupy its slot until the timeout.
@@ -35,30 +28,16 @@ pub(super) const BUNDLE_PAUSE: Duration = Duration::from_secs(60);
 pub(super) const COLLECTING: Duration = Duration::from_secs(180);
 /// Maximum number of neighbor reports; equals the limit of an agent.
 pub(super) const MAX_NEIGHBOURS: usize = 64;
-/// Maximum length of a logged reason.
-const MAX_REASON: usize = 200;
 
 /// An open connection to an agent.
-pub(super) struct Line {
-    host: String,
-    certificate: Vec<u8>,
-    sender: SendRequest<Empty<Bytes>>,
-}
+pub(super) struct Line(Connection);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TalkError {
     #[error("there is no way to it")]
-    Way(#[source] WayError),
-    #[error("cannot agree on TLS with it")]
-    Tls(#[source] io::Error),
-    #[error("it does not speak HTTP")]
-    Http(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("its answer is longer than {MAX_REPORT} bytes, or was cut off")]
-    Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("it answered {status}: {reason}")]
-    Refused { status: u16, reason: String },
-    #[error("it did not answer within {} s", PATIENCE.as_secs())]
-    Late,
+    Way(#[from] WayError),
+    #[error(transparent)]
+    Http(#[from] HttpError),
     #[error("nothing came for {} s", BUNDLE_PAUSE.as_secs())]
     Silent,
     #[error("less than {} KiB of its bundle came in a minute", LEAST >> 10)]
@@ -80,41 +59,34 @@ impl Line {
         way: &Way,
         tls: Arc<ClientConfig>,
     ) -> Result<Self, TalkError> {
-        let open = async {
-            let stream = way.open(agent).await.map_err(TalkError::Way)?;
-            let name = ServerName::try_from(agent.host.clone());
-            let name = name.map_err(|error| TalkError::Tls(io::Error::other(error)))?;
-            TlsConnector::from(tls).connect(name, stream).await.map_err(TalkError::Tls)
-        };
-        let stream = tokio::time::timeout(PATIENCE, open).await.map_err(|_| TalkError::Late)??;
-        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let certificate = certificate.map(|certificate| certificate.to_vec()).unwrap_or_default();
-        Self::over(stream, agent.place(), certificate).await
+        let place = agent.place();
+        let connection = http::in_time(&place, PATIENCE, async {
+            let stream = way.open(agent).await?;
+            Ok::<_, TalkError>(Connection::over_tls(stream, tls, &agent.host, place.clone(), PATIENCE).await?)
+        });
+        Ok(Self(connection.await?))
     }
 
-    /// Performs the HTTP handshake over an open stream.
-    pub(super) async fn over(
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        host: String,
-        certificate: Vec<u8>,
-    ) -> Result<Self, TalkError> {
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-        // The task ends with the sender, which returns its errors.
-        tokio::spawn(connection);
-        Ok(Self { host, certificate, sender })
+    /// Uses an open stream to the agent at `place`.
+    #[cfg(test)]
+    pub(super) async fn over(stream: http::BoxStream, place: String) -> Result<Self, TalkError> {
+        Ok(Self(Connection::over(stream, place).await?))
     }
 
     /// Returns the agent's verified certificate.
     pub(super) fn certificate(&self) -> &[u8] {
-        &self.certificate
+        self.0.certificate()
     }
 
     /// Returns the report at this path, or `None` if there is none yet.
     pub(super) async fn report(&mut self, path: &str) -> Result<Option<Bytes>, TalkError> {
         match self.get(path).await {
             Ok(report) => Ok(Some(report)),
-            Err(TalkError::Refused { status: 404 | 503, .. }) => Ok(None),
-            Err(error) => Err(error),
+            Err(HttpError::Status {
+                status: StatusCode::NOT_FOUND | StatusCode::SERVICE_UNAVAILABLE,
+                ..
+            }) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -123,8 +95,8 @@ impl Line {
         let list = match self.get("/neighbours").await {
             Ok(list) => list,
             // An older agent without this path.
-            Err(TalkError::Refused { status: 404, .. }) => return Ok(Vec::new()),
-            Err(error) => return Err(error),
+            Err(HttpError::Status { status: StatusCode::NOT_FOUND, .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
         };
         let list: NeighbourList = serde_json::from_slice(&list).map_err(TalkError::Neighbours)?;
         Ok(list.nodes.into_iter().filter_map(|name| NodeName::new(name).ok()).take(MAX_NEIGHBOURS).collect())
@@ -134,76 +106,34 @@ impl Line {
     pub(super) async fn bundle(
         mut self,
     ) -> Result<impl Stream<Item = Result<Bytes, TalkError>> + Unpin, TalkError> {
-        let asking = async {
-            let answer = self.send("/bundle").await?;
-            if answer.status().is_success() { Ok(answer) } else { Err(refused(answer).await?) }
-        };
-        let answer = tokio::time::timeout(PATIENCE, asking).await.map_err(|_| TalkError::Late)??;
-        let pieces = BodyStream::new(answer.into_body());
-        let begun = (pieces, self, Instant::now() + COLLECTING, 0);
-        Ok(Box::pin(futures_util::stream::unfold(
-            begun,
-            |(mut pieces, line, mut until, mut came)| async move {
-                use futures_util::StreamExt as _;
-                let pause = Instant::now() + BUNDLE_PAUSE;
-                loop {
-                    // A minute is checked only after it ends, while the hub waits for the agent. A slow hub
-                    // therefore does not abort the download.
-                    let Ok(piece) = tokio::time::timeout_at(until.min(pause), pieces.next()).await else {
-                        if until < pause && came >= LEAST {
-                            (until, came) = (Instant::now() + MINUTE, 0);
-                            continue;
-                        }
-                        let error = if until < pause { TalkError::Slow } else { TalkError::Silent };
-                        return Some((Err(error), (pieces, line, until, came)));
-                    };
-                    match piece? {
-                        Ok(frame) => {
-                            // Trailers are ignored.
-                            if let Ok(data) = frame.into_data() {
-                                came += data.len();
-                                return Some((Ok(data), (pieces, line, until, came)));
-                            }
-                        }
-                        Err(error) => return Some((Err(http(error)), (pieces, line, until, came))),
+        let request = Request::get("/bundle").body(http::empty()).map_err(HttpError::Request)?;
+        let answer = self.0.send(request, PATIENCE).await?.success(PATIENCE).await?;
+        let begun = (answer, self, Instant::now() + COLLECTING, 0);
+        Ok(Box::pin(stream::unfold(begun, |(mut answer, line, mut until, mut came)| async move {
+            let pause = Instant::now() + BUNDLE_PAUSE;
+            let piece = loop {
+                // A minute is checked only after it ends, while the hub waits for the agent. A slow hub therefore does
+                // not abort the download.
+                let idle = until.min(pause).saturating_duration_since(Instant::now());
+                match answer.piece(idle).await {
+                    Err(HttpError::Late { .. }) if until < pause && came >= LEAST => {
+                        (until, came) = (Instant::now() + MINUTE, 0);
                     }
+                    Err(HttpError::Late { .. }) if until < pause => break Err(TalkError::Slow),
+                    Err(HttpError::Late { .. }) => break Err(TalkError::Silent),
+                    piece => break piece.map_err(TalkError::Http),
                 }
-            },
-        )))
+            };
+            let piece = piece.transpose()?;
+            came += piece.as_ref().map_or(0, Bytes::len);
+            Some((piece, (answer, line, until, came)))
+        })))
     }
 
-    async fn get(&mut self, path: &str) -> Result<Bytes, TalkError> {
-        let asking = async {
-            let answer = self.send(path).await?;
-            if answer.status() == StatusCode::OK { whole(answer).await } else { Err(refused(answer).await?) }
-        };
-        tokio::time::timeout(PATIENCE, asking).await.map_err(|_| TalkError::Late)?
+    async fn get(&mut self, path: &str) -> Result<Bytes, HttpError> {
+        let request = Request::get(path).body(http::empty())?;
+        self.0.exchange(request, Limits { within: PATIENCE, answer: MAX_REPORT }).await
     }
-
-    async fn send(&mut self, path: &str) -> Result<Response<Incoming>, TalkError> {
-        let request = Request::get(path).header("host", &self.host).body(Empty::new());
-        let request = request.map_err(|error| TalkError::Http(Box::new(error)))?;
-        self.sender.ready().await.map_err(http)?;
-        self.sender.send_request(request).await.map_err(http)
-    }
-}
-
-async fn whole(answer: Response<Incoming>) -> Result<Bytes, TalkError> {
-    let body = Limited::new(answer.into_body(), MAX_REPORT).collect().await;
-    Ok(body.map_err(TalkError::Answer)?.to_bytes())
-}
-
-/// Converts an error response to one line.
-async fn refused(answer: Response<Incoming>) -> Result<TalkError, TalkError> {
-    let status = answer.status().as_u16();
-    let body = whole(answer).await?;
-    let reason = String::from_utf8_lossy(&body);
-    let reason = reason.trim().chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
-    Ok(TalkError::Refused { status, reason })
-}
-
-fn http(error: hyper::Error) -> TalkError {
-    TalkError::Http(Box::new(error))
 }
 
 /// Limits the duration of `work` to the timeout of a bundle.

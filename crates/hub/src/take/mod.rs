@@ -17,6 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use landfall_model::envelope::respelled;
 use landfall_net::nats::{Server, is_subject};
+use landfall_net::Backoff;
 use tokio::sync::SemaphorePermit;
 
 use crate::access::Caller;
@@ -33,6 +34,9 @@ pub use events::{CloudEvent, EventError};
 pub(crate) use nats::{live_tls, take as take_from_nats};
 pub(crate) use objects::take as take_from_objects;
 
+/// Maximum interval between passes over a bucket after failures.
+const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+
 /// Sources that the hub reads by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Take {
@@ -44,8 +48,8 @@ pub struct Take {
 #[derive(Clone, Debug)]
 pub struct TakeObjects {
     pub place: BucketPlace,
-    /// Interval between passes over the bucket.
-    pub every: Duration,
+    /// Pauses between passes over the bucket.
+    pub backoff: Backoff,
     pub afterwards: Afterwards,
 }
 
@@ -91,7 +95,8 @@ impl TakeObjects {
     /// Parses `s3://BUCKET/PREFIX?credentials-file=FILE`, with the bucket and the prefix of the agents.
     pub fn parse(text: &str, every: Duration, afterwards: Afterwards) -> Result<Self, ConfigError> {
         let place = BucketPlace::parse(text).map_err(ConfigError::TakeObjects)?;
-        Ok(Self { place, every, afterwards })
+        let backoff = Backoff::new(every, LONGEST_PAUSE.max(every)).map_err(ConfigError::Every)?;
+        Ok(Self { place, backoff, afterwards })
     }
 }
 

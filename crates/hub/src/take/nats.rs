@@ -4,7 +4,6 @@
 //! connection loses one. A repeated message is recognized by its ID.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use landfall_model::chain;
 use landfall_net::nats::{Connection, Consumer, Message, NatsError, Server, Settlement};
@@ -18,8 +17,7 @@ use crate::problem::Problem;
 
 /// Maximum number of messages per request; each may be 1 MiB, and all of them are in memory.
 const BATCH: usize = 16;
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const BACKOFF: Backoff = Backoff::millis::<1000, 60_000>();
 
 #[derive(Debug, thiserror::Error)]
 enum TakeError {
@@ -31,7 +29,7 @@ enum TakeError {
 
 /// Ingests messages forever.
 pub(crate) async fn take(hub: &Hub, from: &TakeNats, tls: &Reloading<ClientConfig>) {
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut backoff = BACKOFF;
     let mut was_broken = false;
     for server in from.servers.iter().cycle() {
         tls.reload();

@@ -12,7 +12,6 @@ use landfall_fetch::FetchError;
 use landfall_fetch::objects::{Bucket, Listed, ObjectsError};
 use landfall_model::chain;
 use landfall_model::envelope::ReportId;
-use landfall_net::Backoff;
 
 use super::{Afterwards, Bearer, TakeObjects};
 use crate::enrol::Way;
@@ -30,10 +29,8 @@ const MAX_LISTED: usize = 100_000;
 const ASKED_AT_ONCE: usize = 500;
 /// Maximum number of nodes whose reports are fetched concurrently. Reports of one node are fetched in order.
 const NODES_AT_ONCE: usize = 8;
-const LONGEST_PAUSE: Duration = Duration::from_mins(10);
-
 /// Interval after which denied objects are requested again: a missing permission may have been granted.
-const DENIED_FOR: Duration = LONGEST_PAUSE;
+const DENIED_FOR: Duration = Duration::from_mins(10);
 
 #[derive(Debug, thiserror::Error)]
 enum TakeError {
@@ -83,7 +80,7 @@ struct Looked {
 /// Ingests reports forever. Objects older than `keep` are ignored: their records may already be pruned.
 pub(crate) async fn take(hub: &Hub, bucket: &Bucket, from: &TakeObjects, keep: Duration) {
     let mut settled = Settled { done: HashSet::new(), denied: HashSet::new(), since: Instant::now() };
-    let mut backoff = Backoff::new(from.every, LONGEST_PAUSE);
+    let mut backoff = from.backoff;
     let mut was_broken = false;
     loop {
         let oldest = Timestamp::now().checked_sub(keep).unwrap_or(Timestamp::MIN);

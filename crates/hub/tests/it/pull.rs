@@ -101,7 +101,7 @@ fn hub(authority: &Authority, folder: &Path, agents: &[String], neighbours: Neig
         authority: file("ca.crt", authority.certificate()),
         certificate: file("hub.crt", &issued.certificate),
         key: file("hub.key", issued.key.expose()),
-        every: Duration::from_secs(1),
+        backoff: Pull::backoff(Duration::from_secs(1)).unwrap(),
         neighbours,
         bundles: Bundles::FetchedFromFailed,
     };

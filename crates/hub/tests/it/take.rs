@@ -224,7 +224,8 @@ fn what_an_event_refers_to_is_read_from_the_hubs_own_bucket_and_nowhere_else() {
     // The interval is too long for the hub to list the bucket during the test.
     let hub = TestHub::with(|config| {
         from_objects(config, &store, Afterwards::Kept);
-        config.take.objects.as_mut().unwrap().every = Duration::from_hours(1);
+        config.take.objects.as_mut().unwrap().backoff =
+            landfall_net::Backoff::millis::<3_600_000, 3_600_000>();
     });
     let refer = |hostname: &str, reference: &str| {
         let mut event = event(report.id, &json!({"node": {"hostname": hostname}}));

@@ -251,14 +251,15 @@ fn agent_url(agent: &str) -> String {
 
 fn explain_agent(error: landfall_gather::Error) -> Failure {
     use landfall_gather::Error;
+    use landfall_net::http::HttpError;
     let (denied, unavailable) = (error.is_denied(), error.is_unavailable());
     let hint = match &error {
         Error::Agent { status: 429, .. } => "somebody else collects there; try again in half a minute",
         _ if denied => "come with a certificate of landfall:operators, landfall:viewers or system:masters",
-        Error::Connect { .. } | Error::Late { .. } => {
+        Error::Http(HttpError::Unreachable { .. } | HttpError::Late { .. }) => {
             "does the node run `landfall agent --serve`, and may this machine reach its port?"
         }
-        Error::Tls { .. } | Error::Http { .. } => {
+        Error::Http(_) => {
             "name the agent's authority with `--certificate-authority`, and come with a certificate it trusts"
         }
         _ => return reach::explain(error),

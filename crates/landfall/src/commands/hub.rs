@@ -403,7 +403,7 @@ impl PullArguments {
             authority,
             certificate,
             key,
-            every: Duration::from_secs(self.pull_every.into()),
+            backoff: Pull::backoff(Duration::from_secs(self.pull_every.into()))?,
             neighbours: if self.pull_neighbours { Neighbours::Asked } else { Neighbours::LeftAlone },
             bundles: if self.pull_bundles { Bundles::FetchedFromFailed } else { Bundles::LeftThere },
         }))

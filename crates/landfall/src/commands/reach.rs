@@ -136,6 +136,7 @@ pub(crate) fn tell_no_answer(error: &landfall_gather::Error) {
 /// Adds a hint to a connection failure.
 pub(crate) fn explain(error: landfall_gather::Error) -> Failure {
     use landfall_gather::Error;
+    use landfall_net::http::HttpError;
     let hint = match &error {
         Error::Tunnel { .. } => {
             "allow the node with `tunnel.networks` in the gateway's settings, and be allowed `get` on /bootstrap/tunnel"
@@ -150,11 +151,11 @@ pub(crate) fn explain(error: landfall_gather::Error) -> Failure {
         Error::NotFound { .. } => {
             "is `landfall gateway` running on the bootstrap machine, and does the load balancer still send to it?"
         }
-        Error::Tls { .. } => {
+        Error::Http(HttpError::Tls { .. }) => {
             "name the authority with `--certificate-authority`, or the right name with `--tls-server-name`"
         }
-        Error::Proxy { .. } => "check HTTPS_PROXY and NO_PROXY",
-        Error::Connect { .. } | Error::Late { .. } => {
+        Error::Proxy { .. } | Error::Http(HttpError::Proxy { .. }) => "check HTTPS_PROXY and NO_PROXY",
+        Error::Http(HttpError::Unreachable { .. } | HttpError::Late { .. }) => {
             "check the address, DNS, and the proxy settings of this shell"
         }
         Error::Agent { .. } => "look at the agent's log on the node",

@@ -4,19 +4,18 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_durable::{self as durable, Disk, HostDisk};
 use landfall_fetch::{FetchError, Fetcher, Patience};
 use landfall_model::Secret;
+use landfall_net::{Backoff, Retries};
 use landfall_redact::{BuildError, Kind, Redactor};
 use landfall_steps::{BootId, BootIdError};
 
 use super::systemd::Systemd;
 use super::{Environment, is_missing, tree};
 use crate::in_place::environment::ClusterAccess;
-use crate::prepare::environment::ApiRetry;
 use crate::prepare::update_engine::Engine;
 
 /// Limit for links in one path, the same as that of the kernel.
@@ -32,7 +31,7 @@ pub struct HostEnvironment {
     pub(crate) fetcher: Fetcher,
     pub(crate) systemd: Systemd,
     pub(crate) engine: Engine,
-    pub(crate) api_retry: ApiRetry,
+    pub(crate) api_retries: Retries,
     pub(crate) documents: Patience,
     pub(crate) images: Option<Patience>,
     pub(crate) access: ClusterAccess,
@@ -58,7 +57,7 @@ impl HostEnvironment {
             fetcher: Fetcher::new(authority).map_err(HostEnvironmentError::Fetch)?,
             systemd: Systemd::at(root),
             engine: Engine::of_machine(root),
-            api_retry: ApiRetry { tries: 3, pause: Duration::from_secs(5) },
+            api_retries: Backoff::millis::<5000, 5000>().tries::<3>(),
             documents: Patience::DOCUMENT,
             images: None,
             access: ClusterAccess::default(),
@@ -87,8 +86,8 @@ impl HostEnvironment {
     }
 
     #[must_use]
-    pub fn api_retry(self, api_retry: ApiRetry) -> Self {
-        Self { api_retry, ..self }
+    pub fn api_retries(self, api_retries: Retries) -> Self {
+        Self { api_retries, ..self }
     }
 
     pub fn root(&self) -> &Path {

@@ -17,6 +17,7 @@ use landfall_fetch::{Begin, Exchange, Method};
 use landfall_model::chain;
 use landfall_model::in_place::Progress;
 use landfall_model::step::{Event, Happening};
+use landfall_net::Backoff;
 use landfall_steps::RunRecord;
 use landfall_steps::events::Sink;
 use serde_json::{Value, json};
@@ -37,9 +38,8 @@ pub use landfall_model::in_place::STATE_ANNOTATION as ANNOTATION;
 
 const WITHIN: Duration = Duration::from_secs(20);
 const MAX_ANSWER: u64 = 1024 * 1024;
-/// Delay before the first retry of an endpoint that does not answer; it doubles up to the longest delay.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-const LONGEST_PAUSE: Duration = Duration::from_mins(2);
+/// Delays between retries of an endpoint that does not answer.
+const BACKOFF: Backoff = Backoff::millis::<2000, 120_000>();
 /// Time limit for the remaining events when the process is about to end.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
@@ -212,7 +212,7 @@ impl<W: InPlaceEnvironment> Teller<W> {
     }
 
     async fn tell_all(&mut self, over: &CancellationToken) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = BACKOFF;
         loop {
             let was_over = over.is_cancelled();
             let heard = self.tell().await;
@@ -220,7 +220,7 @@ impl<W: InPlaceEnvironment> Teller<W> {
                 return;
             }
             if heard {
-                pause = FIRST_PAUSE;
+                backoff.reset();
                 tokio::select! {
                     () = self.wake.0.notified() => {}
                     () = over.cancelled() => {}
@@ -228,9 +228,9 @@ impl<W: InPlaceEnvironment> Teller<W> {
                 continue;
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                () = tokio::time::sleep(backoff.pause()) => {}
                 // Delays may have grown long, and little time is left now.
-                () = over.cancelled(), if !was_over => pause = FIRST_PAUSE,
+                () = over.cancelled(), if !was_over => backoff.reset(),
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use landfall_fetch::{Algorithm, Patience};
+use landfall_net::Backoff;
 use landfall_testkit::{FileServer, Serve};
 use serde_json::json;
 use tempfile::TempDir;
@@ -18,9 +19,7 @@ const QUICK: Patience = Patience {
     total: Duration::from_secs(8),
     idle: Duration::from_secs(3),
     connect: Duration::from_secs(20),
-    rounds: 2,
-    first_pause: Duration::from_millis(20),
-    longest_pause: Duration::from_millis(20),
+    rounds: Backoff::millis::<20, 20>().tries::<2>(),
 };
 
 struct Bucket {

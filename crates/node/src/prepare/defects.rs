@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use landfall_model::step::Outcome;
+use landfall_net::{Backoff, Retries};
 use landfall_steps::events::EventStream;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,7 @@ use super::request::{Request, Trust};
 use super::run::{self, Other, Prepared};
 use super::{DecideError, decide, gather, hook, next_os};
 use crate::environment::HostEnvironment;
-use crate::prepare::environment::{ApiRetry, PrepareEnvironment};
+use crate::prepare::environment::PrepareEnvironment;
 
 /// An update is pending and update_engine reports `0.0.0`: the original treated that as a system too old to need
 /// anything.
@@ -117,7 +118,8 @@ impl Api {
     }
 
     fn environment(&self, tries: u32, pause: Duration) -> HostEnvironment {
-        HostEnvironment::new(self.folder.path(), None).unwrap().api_retry(ApiRetry { tries, pause })
+        let retries = Retries::new(Backoff::new(pause, pause).unwrap(), tries).unwrap();
+        HostEnvironment::new(self.folder.path(), None).unwrap().api_retries(retries)
     }
 }
 

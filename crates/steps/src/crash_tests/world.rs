@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use landfall_model::step::{Event, Outcome, StepState};
+use landfall_net::{Backoff, Retries};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -268,7 +269,7 @@ impl Step for Scripted {
             .gives([Key::<String>::new(self.name).slot()])
             .limits(Limits {
                 deadline: Duration::from_mins(1),
-                backoff: Backoff::new(second, second, 3).unwrap(),
+                backoff: Retries::new(Backoff::new(second, second).unwrap(), 3).unwrap(),
             })
     }
 

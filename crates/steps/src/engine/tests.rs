@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use landfall_durable::simulated::{Moment, SimulatedDisk};
 use landfall_model::step::{Event, Happening, Outcome, Retry, Start, StepState};
+use landfall_net::{Backoff, Retries};
 use tokio_util::sync::CancellationToken;
 
 use super::GRACE;
@@ -40,7 +41,10 @@ fn state(disk: &SimulatedDisk, index: usize) -> StepState {
 
 fn tries(number: u32) -> Limits {
     let second = Duration::from_secs(1);
-    Limits { deadline: second * 30, backoff: Backoff::new(second, second * 2, number).unwrap() }
+    Limits {
+        deadline: second * 30,
+        backoff: Retries::new(Backoff::new(second, second * 2).unwrap(), number).unwrap(),
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,8 +6,8 @@
 
 mod file;
 mod journal;
-mod notify;
 mod queue;
+mod status;
 mod storyline;
 
 use std::fmt;
@@ -18,8 +18,8 @@ use landfall_model::step::{Event, FORMAT, Happening, Unit};
 
 pub use file::EventFile;
 pub use journal::Journal;
-pub use notify::{InvalidSocket, Notify};
 pub use queue::{Delivery, Queue, Receiver, queue};
+pub use status::StatusLine;
 pub use storyline::{Renderer, Terminal};
 
 /// A destination for events. It must not block: it is called between the writes of two steps.

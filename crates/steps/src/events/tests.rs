@@ -1,8 +1,10 @@
+use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, Mutex};
 
 use landfall_model::step::{Outcome, Start, StepState, StepTitle};
+use landfall_net::Notify;
 
 use super::*;
 
@@ -97,7 +99,8 @@ fn progress_takes_its_place_behind_the_last_state() {
 }
 
 /// Returns the messages that a service manager receives for the run.
-fn statuses(notify: &mut Notify, manager: &UnixDatagram) -> Vec<String> {
+fn statuses(socket: &OsStr, manager: &UnixDatagram) -> Vec<String> {
+    let mut notify = StatusLine::new(Notify::new(socket).unwrap());
     manager.set_nonblocking(true).unwrap();
     notify.take(&opened());
     notify.take(&state(2, StepState::Applying));
@@ -128,19 +131,19 @@ fn the_manager_hears_one_line_per_change_on_both_kinds_of_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
-    assert_eq!(statuses(&mut Notify::new(path.as_os_str()).unwrap(), &manager), expected);
+    assert_eq!(statuses(path.as_os_str(), &manager), expected);
 
     let name = format!("landfall-steps-test-{}", std::process::id());
     let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let socket = format!("@{name}");
-    assert_eq!(statuses(&mut Notify::new(socket.as_ref()).unwrap(), &manager), expected);
+    assert_eq!(statuses(socket.as_ref(), &manager), expected);
 }
 
 #[test]
 fn a_manager_that_is_gone_or_does_not_read_stops_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
-    let mut notify = Notify::new(path.as_os_str()).unwrap();
+    let mut notify = StatusLine::new(Notify::new(path.as_os_str()).unwrap());
     notify.take(&opened());
     notify.take(&state(2, StepState::Applying));
     let _never_reads = UnixDatagram::bind(&path).unwrap();

@@ -26,11 +26,12 @@ use tokio_util::task::TaskTracker;
 use self::call::Called;
 use self::leases::LeaseCounter;
 use self::link::{End, Link};
-use self::servers::{Pauses, Servers};
+use self::servers::Servers;
 use crate::config::AgentConfig;
 use crate::health::{self, Door};
 use crate::metrics::{Broke, Segment};
 use crate::mux::{Command, Queue};
+use crate::number::random;
 use crate::socket::{Host, Network};
 use landfall_http2::ErrorCode;
 
@@ -142,29 +143,30 @@ impl Agent {
     }
 
     async fn keep_connected<N: Network>(&self, network: &N, lost: &Arc<tokio::sync::Notify>) {
-        let mut pauses = Pauses::new(&self.config);
-        let mut attempt = 0;
+        let (mut failed, mut attempt) = (0_u32, 0);
         loop {
             if self.servers.is_complete() && !self.config.sync_forever {
                 lost.notified().await;
                 continue;
             }
             attempt += 1;
-            let pause = match call::call(&self.config, network, attempt).await {
+            match call::call(&self.config, network, attempt).await {
                 Ok(called) => {
                     self.take_on(called, network, lost);
-                    pauses.usual()
+                    failed = 0;
                 }
                 Err(error) => {
                     self.servers.metrics.calls_failed.increment();
                     tracing::warn!(error = %chain(&error), "no server reached");
-                    pauses.longer()
+                    failed = failed.saturating_add(1);
                 }
-            };
+            }
             if self.servers.is_complete() && !self.config.sync_forever {
                 continue;
             }
-            tokio::time::sleep(pause).await;
+            // The jitter of a simulation is reproducible.
+            let random = u32::try_from(random() & i64::from(u32::MAX)).unwrap_or_default();
+            tokio::time::sleep(self.config.sync.pause_with(failed, random)).await;
         }
     }
 

@@ -5,16 +5,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use super::leases::CountSource;
 use super::status::Metrics;
-use crate::config::AgentConfig;
 use crate::mux::{Command, Queue};
-use crate::number::random;
-
-/// Growth of the pause after each failure, in percent.
-const GROWTH: u32 = 150;
 
 #[derive(Debug, Default)]
 pub(super) struct Servers {
@@ -31,14 +25,6 @@ struct Known {
     /// The number of leases, where they are counted.
     leases: Option<usize>,
     source: CountSource,
-}
-
-/// The pauses between calls.
-#[derive(Debug)]
-pub(super) struct Pauses {
-    interval: Duration,
-    cap: Duration,
-    current: Duration,
 }
 
 // === impl Servers ===
@@ -123,33 +109,6 @@ impl Known {
     }
 }
 
-// === impl Pauses ===
-
-impl Pauses {
-    pub(super) fn new(config: &AgentConfig) -> Self {
-        Self { interval: config.sync_interval, cap: config.sync_interval_cap, current: config.sync_interval }
-    }
-
-    /// Resets the pause after a successful call.
-    pub(super) fn usual(&mut self) -> Duration {
-        self.current = self.interval;
-        jittered(self.current)
-    }
-
-    /// Increases the pause after a failed call.
-    pub(super) fn longer(&mut self) -> Duration {
-        let pause = self.current;
-        self.current = (self.current * GROWTH / 100).min(self.cap.max(self.interval));
-        jittered(pause)
-    }
-}
-
-/// Returns between half of the pause and all of it. Agents of a lost server then do not reconnect simultaneously.
-fn jittered(pause: Duration) -> Duration {
-    let share = u32::try_from(random() % 500).unwrap_or(0) + 500;
-    pause * share / 1000
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,14 +141,5 @@ mod tests {
         servers.count_by(CountSource::Default);
         servers.set_leases(0);
         assert_eq!(servers.expected(), 1);
-    }
-
-    #[test]
-    fn pauses_grow_to_their_cap_and_start_over() {
-        let mut pauses = Pauses::new(&AgentConfig::new("a".to_owned()));
-        let failed: Vec<Duration> = (0..20).map(|_| pauses.longer()).collect();
-        assert!(failed[0] <= Duration::from_secs(1));
-        assert!(failed[19] >= Duration::from_secs(5) && failed[19] <= Duration::from_secs(10));
-        assert!(pauses.usual() <= Duration::from_secs(1));
     }
 }

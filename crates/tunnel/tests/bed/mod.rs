@@ -162,7 +162,7 @@ impl Bed {
                 }),
                 protocols: vec![b"h2".to_vec()],
             }),
-            sync_interval: Duration::from_millis(100),
+            sync: AgentConfig::sync(Duration::from_millis(100), Duration::from_secs(10)).unwrap(),
             ..AgentConfig::new(id.to_owned())
         }
     }

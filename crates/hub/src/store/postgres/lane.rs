@@ -52,15 +52,11 @@ struct Lane {
     fails: Arc<AtomicBool>,
 }
 
-/// Returns an unpredictable number, for pauses and slots.
-pub(super) fn random() -> u32 {
-    (RandomState::new().build_hasher().finish() >> 32) as u32
-}
-
 /// Returns the row in which a writer counts its changes. Two writers with the same row occasionally wait for each
 /// other.
 pub(super) fn slot() -> i64 {
-    i64::from(random() % SLOTS)
+    let random = (RandomState::new().build_hasher().finish() >> 32) as u32;
+    i64::from(random % SLOTS)
 }
 
 // === impl Lanes ===

@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use landfall_model::chain;
 use landfall_model::envelope::ReportId;
 use landfall_model::in_place::Progress;
+use landfall_net::Backoff;
 use tokio_postgres::error::SqlState;
 
 use self::lane::{LANES, Lanes};
@@ -39,9 +40,8 @@ pub use place::{Place, PlaceError};
 const MAX_CONNECTIONS: usize = 8;
 /// Time a caller waits for an unavailable database before it gets 503.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Backoff between tries, doubled up to the maximum; each pause is random within the upper half.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses between tries.
+const BACKOFF: Backoff = Backoff::millis::<20, 1000>();
 
 /// Session setting of writers, which select every row by its key. A plan made while the tables were nearly empty
 /// uses a sequential scan, and PostgreSQL would keep it until the next analysis of the table.
@@ -72,7 +72,7 @@ enum Trouble {
 /// Retries until a deadline.
 struct Tries {
     until: Instant,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 // === impl PostgresStore ===
@@ -320,18 +320,16 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
 
 impl Tries {
     fn begin() -> Self {
-        Self { until: Instant::now() + PATIENCE, pause: FIRST_PAUSE }
+        Self { until: Instant::now() + PATIENCE, backoff: BACKOFF }
     }
 
     /// Waits before the next try; returns false after the deadline.
     async fn again(&mut self) -> bool {
-        if Instant::now() + self.pause > self.until {
+        let pause = self.backoff.pause();
+        if Instant::now() + pause > self.until {
             return false;
         }
-        let half = self.pause / 2;
-        let spread = u32::try_from(half.as_micros()).unwrap_or(u32::MAX).max(1);
-        tokio::time::sleep(half + Duration::from_micros(u64::from(lane::random() % spread))).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(pause).await;
         true
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use landfall_model::chain;
 use landfall_model::step::{Outcome, StepState, Unit};
+use landfall_net::Notify;
 use landfall_node::environment::{Environment as _, HostEnvironment};
 use landfall_node::in_place::places::RUN as IN_PLACE;
 use landfall_node::prepare::environment::PrepareEnvironment as _;
@@ -17,7 +18,7 @@ use landfall_node::prepare::run::{self, Decided, Other, Prepared};
 use landfall_node::prepare::status::{self, Published};
 use landfall_node::run::RunError;
 use landfall_steps::LedgerError;
-use landfall_steps::events::{EventFile, EventStream, Journal, Notify, Renderer, Sink, Terminal};
+use landfall_steps::events::{EventFile, EventStream, Journal, Renderer, Sink, StatusLine, Terminal};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -131,10 +132,8 @@ pub(super) fn sinks() -> Vec<Box<dyn Sink>> {
     if std::env::var_os("JOURNAL_STREAM").is_some() || tracing::enabled!(tracing::Level::INFO) {
         sinks.push(Box::new(Journal));
     }
-    match std::env::var_os("NOTIFY_SOCKET").map(|socket| Notify::new(&socket)) {
-        Some(Ok(notify)) => sinks.push(Box::new(notify)),
-        Some(Err(error)) => tracing::warn!(%error, "The service manager will not hear of progress."),
-        None => {}
+    if let Some(manager) = Notify::from_environment() {
+        sinks.push(Box::new(StatusLine::new(manager)));
     }
     sinks
 }

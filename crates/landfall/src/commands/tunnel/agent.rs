@@ -227,8 +227,8 @@ impl Agent {
             agent_identifiers: self.agent_identifiers,
             health: Some((health, self.health_server_port)),
             admin: Some((admin, self.admin_server_port)),
-            sync_interval: self.sync_interval,
-            sync_interval_cap: self.sync_interval_cap,
+            sync: AgentConfig::sync(self.sync_interval, self.sync_interval_cap)
+                .map_err(|error| Failure::usage(error, "change `--sync-interval`, such as to `1s`"))?,
             sync_forever: self.sync_forever,
             keepalive_time: self.keepalive_time,
             service_account_token_path: file(&self.service_account_token_path),

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use landfall_cluster::Cluster;
+use landfall_net::Notify;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Exit, Failure};
-use crate::notify::Notify;
 
 /// Carry the API server's traffic into the cluster, compatible with Konnectivity
 ///
@@ -85,16 +85,21 @@ pub(super) async fn until_told<R: Future<Output = ()>>(
     role: impl FnOnce(CancellationToken) -> R,
 ) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
-    let notify = Notify::from_environment();
+    let manager = Notify::from_environment();
+    let tell = |state| {
+        if let Some(Err(error)) = manager.as_ref().map(|manager| manager.send(state)) {
+            tracing::warn!(%error, state, "service manager not notified");
+        }
+    };
     let stop = CancellationToken::new();
     let mut running = std::pin::pin!(role(stop.clone()));
-    notify.ready();
+    tell("READY=1");
     tokio::select! {
         () = &mut running => return Ok(()),
         () = signals.next() => {}
     }
     tracing::info!("asked to stop: what is open may end by itself; a second signal does not wait");
-    notify.stopping();
+    tell("STOPPING=1");
     stop.cancel();
     tokio::select! {
         () = running => {}

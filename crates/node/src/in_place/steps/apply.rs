@@ -3,8 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_durable::Access;
+use landfall_net::Retries;
 use landfall_steps::{
-    Applied, Backoff, Confirmed, Context, Found, Interrupted, Limits, Outputs, Step, StepError, StepSpec,
+    Applied, Confirmed, Context, Found, Interrupted, Limits, Outputs, Step, StepError, StepSpec,
 };
 
 use super::{APPLY_MACHINE_CONFIG, REQUEST, RUN_BASE, RUN_KUBE, is_applied};
@@ -64,7 +65,7 @@ impl<W: InPlaceEnvironment> ApplyMachineConfig<W> {
 impl<W: InPlaceEnvironment> Step for ApplyMachineConfig<W> {
     fn spec(&self) -> StepSpec {
         StepSpec::new(APPLY_MACHINE_CONFIG, "Let machine-config-daemon apply the MachineConfig")
-            .limits(Limits { deadline: DAEMON_LIMIT + MARGIN, backoff: Backoff::ONCE })
+            .limits(Limits { deadline: DAEMON_LIMIT + MARGIN, backoff: Retries::ONCE })
     }
 
     /// The daemon reboots the machine, so this process may not see its exit; the files it leaves show the result.

@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_durable::Access;
-use landfall_steps::{Applied, Backoff, Context, Found, Limits, Outputs, Step, StepError, StepSpec};
+use landfall_net::Retries;
+use landfall_steps::{Applied, Context, Found, Limits, Outputs, Step, StepError, StepSpec};
 
 use super::{CLAIM, Given, PREFLIGHT, REPORT, REQUEST};
 use crate::environment::{read, write};
@@ -69,7 +70,7 @@ impl<W: InPlaceEnvironment> Step for Preflight<W> {
         StepSpec::new(PREFLIGHT, "See whether everything would work")
             .needs([REQUEST.slot()])
             .gives([REPORT.slot()])
-            .limits(Limits { deadline: PREFLIGHT_LIMIT, backoff: Backoff::ONCE })
+            .limits(Limits { deadline: PREFLIGHT_LIMIT, backoff: Retries::ONCE })
     }
 
     async fn check(&self, _: &Context<'_>) -> Result<Found, StepError> {

@@ -10,9 +10,8 @@ use landfall_cluster::{Cluster, Error, ServerProbe};
 use landfall_durable::{Disk as _, HostDisk};
 use landfall_fetch::{FetchError, Order, Source};
 use landfall_model::chain;
-use landfall_steps::Backoff;
 
-use super::{ApiRetry, FleetLockRequest, FleetLockResponse, PrepareEnvironment, Progress};
+use super::{FleetLockRequest, FleetLockResponse, PrepareEnvironment, Progress};
 use crate::environment::{ClusterUnavailable, Environment as _, HostEnvironment, blocking};
 use crate::prepare::decision::ServerAnswer;
 use crate::prepare::digest::Digest;
@@ -69,9 +68,6 @@ impl HostEnvironment {
         &self,
         request: impl Fn() -> F,
     ) -> Result<T, ClusterUnavailable> {
-        let ApiRetry { tries, pause } = self.api_retry;
-        // Half of each delay is random: after a power failure the complete fleet sends requests.
-        let backoff = Backoff::new(pause, pause, tries).ok();
         let mut tried = 1;
         loop {
             let error = match request().await {
@@ -79,8 +75,7 @@ impl HostEnvironment {
                 Err(error) => error,
             };
             let passes = matches!(error, Error::Refused { .. } | Error::Late { .. }) && !error.is_denied();
-            let pause = backoff.as_ref().filter(|_| passes).and_then(|backoff| backoff.pause_after(tried));
-            let Some(pause) = pause else {
+            let Some(pause) = self.api_retries.pause_after(tried).filter(|_| passes) else {
                 return Err(ClusterUnavailable { reason: chain(&error).to_string() });
             };
             tracing::info!(error = %chain(&error), tried, "API request failed");

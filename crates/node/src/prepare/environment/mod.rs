@@ -4,7 +4,6 @@ mod host;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use landfall_fetch::{FetchError, Order, Source};
 
@@ -15,13 +14,6 @@ use super::sysext::image::ImageError;
 use super::sysext::release::ExtensionRelease;
 use super::update_engine::{Pending, Status, UpdateError};
 use crate::environment::{ClusterUnavailable, Environment};
-
-/// Retries of a request to the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApiRetry {
-    pub tries: u32,
-    pub pause: Duration,
-}
 
 /// The two requests of the FleetLock protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
