@@ -3,7 +3,6 @@
 //! The hub polls their health ports for readiness and metrics.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -174,14 +173,10 @@ impl RoleHealth {
 
 impl Seen {
     async fn ask(client: Result<Client, ClientError>) -> Self {
-        let Ok(client) = client.map(Arc::new) else {
+        let Ok(client) = client.map(|client| client.within(PATIENCE)) else {
             return Self::without_figures(Readiness::Unreachable, "its address cannot be used".to_owned());
         };
-        let patiently = async |path: &'static str| {
-            let asking = tokio::time::timeout(PATIENCE, client.get(path));
-            asking.await.unwrap_or(Err(ClientError::Late))
-        };
-        let (readiness, detail) = match patiently("/readyz").await {
+        let (readiness, detail) = match client.get("/readyz").await {
             Ok(_) => (Readiness::Ready, String::new()),
             // A tunnel's admin port serves metrics only.
             Err(ClientError::Refused { status: 404, .. }) => {
@@ -192,11 +187,11 @@ impl Seen {
                 (Readiness::NotReady, format!("{status}: {}", failing(&detail)))
             }
             Err(error) => {
-                return Self::without_figures(Readiness::Unreachable, short(&why(&error)));
+                return Self::without_figures(Readiness::Unreachable, short(&chain(&error).to_string()));
             }
         };
         // Missing metrics do not affect the readiness.
-        let metrics = patiently("/metrics").await.unwrap_or_default();
+        let metrics = client.get("/metrics").await.unwrap_or_default();
         Self { readiness, detail, figures: figures(&String::from_utf8_lossy(&metrics)) }
     }
 
@@ -209,26 +204,9 @@ fn by_caption<S: Serializer>(figures: &[(&'static str, f64)], serializer: S) -> 
     serializer.collect_map(figures.iter().copied())
 }
 
-/// Returns why a target did not respond. The client's own messages refer to a hub.
-fn why(error: &ClientError) -> String {
-    match error {
-        ClientError::Reach { source, .. } => format!("it cannot be reached: {}", chain(source)),
-        ClientError::Http { source, .. } => format!("it does not speak HTTP: {}", chain(source)),
-        ClientError::Answer(source) => {
-            format!("its answer is too long or was cut off: {}", chain(source.as_ref()))
-        }
-        ClientError::Late => format!("it did not answer within {} s", PATIENCE.as_secs()),
-        ClientError::Address(_)
-        | ClientError::Clear(_)
-        | ClientError::Tls(_)
-        | ClientError::TurnedAway { .. }
-        | ClientError::Refused { .. } => chain(error).to_string(),
-    }
-}
-
-/// Returns the failing checks of a list of checks.
+/// Returns the failing checks of a list of checks, which the client has joined to one line.
 fn failing(detail: &str) -> String {
-    let failed: Vec<&str> = detail.lines().filter_map(|line| line.strip_prefix("[-]")).collect();
+    let failed: Vec<&str> = detail.split("; ").filter_map(|check| check.strip_prefix("[-]")).collect();
     short(&if failed.is_empty() { detail.to_owned() } else { failed.join("; ") })
 }
 
@@ -277,7 +255,7 @@ mod tests {
     #[test]
     fn of_many_checks_those_that_fail_are_told() {
         assert_eq!(
-            failing("[+]ping ok\n[-]server-connected failed: no servers connected\n"),
+            failing("[+]ping ok; [-]server-connected failed: no servers connected"),
             "server-connected failed: no servers connected"
         );
         assert_eq!(failing("Service Unavailable"), "Service Unavailable");

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use landfall_hub::{Client, ClientError};
 use landfall_model::Secret;
+use landfall_net::http::HttpError;
 
 use crate::exit::{Exit, Failure};
 
@@ -64,7 +65,7 @@ pub(super) fn explain(error: ClientError) -> Failure {
             "give PEM files: the hub's CA with `--ca`, a matching pair with `--client-certificate` and `--client-key`",
             Exit::Failed,
         ),
-        ClientError::TurnedAway { .. } => (
+        ClientError::Http(HttpError::CertificateRejected { .. }) => (
             "come with a certificate that is still valid, of the authority the hub knows by `--client-ca`",
             Exit::NotPermitted,
         ),
@@ -72,15 +73,15 @@ pub(super) fn explain(error: ClientError) -> Failure {
             "name a token of a viewer or operator with `--token-file`, or a certificate with `--client-certificate`",
             Exit::NotPermitted,
         ),
-        ClientError::Refused { .. } | ClientError::Answer(_) => ("look into the hub's log", Exit::Failed),
-        ClientError::Reach { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
-            (untrusted(source), Exit::Unavailable)
+        ClientError::Refused { .. } | ClientError::Http(HttpError::TooLarge { .. }) => {
+            ("look into the hub's log", Exit::Failed)
         }
-        ClientError::Http { source, .. } if source.is_parse() => (
+        ClientError::Http(HttpError::Tls { source, .. }) => (untrusted(source), Exit::Unavailable),
+        ClientError::Http(HttpError::NotHttp { .. }) => (
             "does it want TLS? name it by its `https://` address, and its authority with `--ca`",
             Exit::Unavailable,
         ),
-        ClientError::Reach { .. } | ClientError::Http { .. } | ClientError::Late => {
+        ClientError::Http(_) => {
             ("is the hub running? name it with `--hub`, and its authority with `--ca`", Exit::Unavailable)
         }
     };
