@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use jiff::Timestamp;
 use landfall_model::chain;
+use landfall_net::http::Answer;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::body::{Body, BoxError};
@@ -161,13 +160,13 @@ impl Gathers {
 
 impl Spool {
     /// Starts writing a response of the collector to a file.
-    fn fill(answer: Response<Incoming>, packing: Packing, since: Option<Timestamp>) -> io::Result<Self> {
+    fn fill(answer: Answer, packing: Packing, since: Option<Timestamp>) -> io::Result<Self> {
         let id =
             answer.headers().get(BUNDLE_ID).and_then(|id| id.to_str().ok()).unwrap_or("unknown").to_owned();
         let file = place()?;
         let writer = file.try_clone()?;
         let (sender, progress) = watch::channel(Progress { length: 0, end: End::NotYet });
-        tokio::spawn(write(answer.into_body(), writer, sender));
+        tokio::spawn(write(answer, writer, sender));
         Ok(Self { id, packing, since, file, progress, started: Instant::now() })
     }
 
@@ -190,21 +189,17 @@ fn place() -> io::Result<File> {
 }
 
 /// Writes the complete body to the file, even without readers: interrupted clients may resume.
-async fn write(mut body: Incoming, file: File, progress: watch::Sender<Progress>) {
+async fn write(mut answer: Answer, file: File, progress: watch::Sender<Progress>) {
     let file = Arc::new(file);
     let mut length = 0;
     let end = loop {
-        let piece = match tokio::time::timeout(SILENCE, body.frame()).await {
-            Ok(Some(Ok(frame))) => match frame.into_data() {
-                Ok(piece) => piece,
-                Err(_) => continue,
-            },
+        let piece = match answer.piece(SILENCE).await {
+            Ok(Some(piece)) => piece,
             Ok(None) => break End::Whole,
-            Ok(Some(Err(error))) => {
+            Err(error) => {
                 tracing::warn!(error = %chain(&error), "the collector broke off");
                 break End::Cut;
             }
-            Err(_) => break End::Cut,
         };
         let (file, count) = (Arc::clone(&file), piece.len() as u64);
         if length + count > MAX_BUNDLE {

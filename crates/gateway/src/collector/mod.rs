@@ -11,17 +11,13 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper::http::uri::InvalidUri;
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::Request;
+use hyper::header::HOST;
 use jiff::Timestamp;
 use landfall_model::identity::NodeIdentity;
+use landfall_net::http::{self, Answer, Body, Connection, HttpError, Limits};
 use tokio::net::UnixStream;
-
-use crate::body::BoxError;
+use tokio::time::Instant;
 
 pub use self::serve::{CollectorError, serve};
 pub(crate) use self::start::{Started, start};
@@ -49,14 +45,10 @@ const MAX_IDENTITY: usize = 64 * 1024;
 /// Failure of a request to the collector.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
-    #[error("connect to the collector at `{path}`")]
-    Connect { path: PathBuf, source: io::Error },
-    #[error("the collector does not answer in time")]
-    Late,
-    #[error("speak with the collector")]
-    Speak(#[source] BoxError),
-    #[error("the collector answers {0}")]
-    Refused(StatusCode),
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("cannot read the identity of the host")]
+    Identity(#[source] serde_json::Error),
 }
 
 /// A client of the collector.
@@ -78,64 +70,53 @@ impl Collector {
     }
 
     /// Requests a bundle, which the collector streams while it collects.
-    pub(crate) async fn bundle(
-        &self,
-        zstd: bool,
-        since: Option<Timestamp>,
-    ) -> Result<Response<Incoming>, AskError> {
+    pub(crate) async fn bundle(&self, zstd: bool, since: Option<Timestamp>) -> Result<Answer, AskError> {
         let since = since.map(|since| format!("{SINCE}{}", since.as_second()));
         let parameters: Vec<String> = zstd.then(|| ZSTD.to_owned()).into_iter().chain(since).collect();
-        self.ask(&format!("{BUNDLE}?{}", parameters.join("&")), HEAD_LIMIT).await
+        let request = request(&format!("{BUNDLE}?{}", parameters.join("&")))?;
+        Ok(self.connect().await?.send(request, HEAD_LIMIT).await?.success(HEAD_LIMIT).await?)
     }
 
     /// Requests a report about the host, as JSON.
     pub(crate) async fn report(&self) -> Result<bytes::Bytes, AskError> {
-        let reading = async { self.read(self.ask(REPORT, REPORT_LIMIT).await?, MAX_REPORT).await };
-        tokio::time::timeout(REPORT_LIMIT, reading).await.map_err(|_| AskError::Late)?
+        self.read(REPORT, Limits { within: REPORT_LIMIT, answer: MAX_REPORT }).await
     }
 
     /// Requests the identity of the host.
     pub(crate) async fn identity(&self) -> Result<NodeIdentity, AskError> {
-        let reading = async { self.read(self.ask(IDENTITY, HEAD_LIMIT).await?, MAX_IDENTITY).await };
-        let bytes = tokio::time::timeout(HEAD_LIMIT, reading).await.map_err(|_| AskError::Late)??;
-        serde_json::from_slice(&bytes).map_err(|error| AskError::Speak(error.into()))
+        let bytes = self.read(IDENTITY, Limits { within: HEAD_LIMIT, answer: MAX_IDENTITY }).await?;
+        serde_json::from_slice(&bytes).map_err(AskError::Identity)
     }
 
-    async fn read(&self, answer: Response<Incoming>, limit: usize) -> Result<bytes::Bytes, AskError> {
-        let body = Limited::new(answer.into_body(), limit).collect().await.map_err(AskError::Speak)?;
-        Ok(body.to_bytes())
+    async fn read(&self, path: &str, limits: Limits) -> Result<bytes::Bytes, AskError> {
+        Ok(self.connect().await?.exchange(request(path)?, limits).await?)
     }
 
     /// Connects to the collector, and waits for one that starts or restarts.
-    async fn connect(&self) -> Result<UnixStream, AskError> {
-        let until = tokio::time::Instant::now() + CONNECT_LIMIT;
-        loop {
-            let connecting = tokio::time::timeout_at(until, UnixStream::connect(&self.socket));
-            match connecting.await.map_err(|_| AskError::Late)? {
-                Ok(stream) => return Ok(stream),
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
-                        && tokio::time::Instant::now() + CONNECT_PAUSE < until =>
-                {
-                    tokio::time::sleep(CONNECT_PAUSE).await;
+    async fn connect(&self) -> Result<Connection, HttpError> {
+        let to = format!("the collector at `{}`", self.socket.display());
+        let until = Instant::now() + CONNECT_LIMIT;
+        let stream = http::in_time(&to, CONNECT_LIMIT, async {
+            loop {
+                match UnixStream::connect(&self.socket).await {
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                        ) && Instant::now() + CONNECT_PAUSE < until =>
+                    {
+                        tokio::time::sleep(CONNECT_PAUSE).await;
+                    }
+                    stream => {
+                        return stream.map_err(|source| HttpError::Unreachable { to: to.clone(), source });
+                    }
                 }
-                Err(source) => return Err(AskError::Connect { path: self.socket.clone(), source }),
             }
-        }
-    }
-
-    async fn ask(&self, path: &str, within: Duration) -> Result<Response<Incoming>, AskError> {
-        let stream = self.connect().await?;
-        let speak = |error: hyper::Error| AskError::Speak(error.into());
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(speak)?;
-        tokio::spawn(async move {
-            // The reader of the response gets the connection's error.
-            let _ = connection.await;
         });
-        let mut request = Request::new(Empty::<bytes::Bytes>::new());
-        *request.uri_mut() = path.parse().map_err(|error: InvalidUri| AskError::Speak(error.into()))?;
-        let sending = tokio::time::timeout(within, sender.send_request(request));
-        let answer = sending.await.map_err(|_| AskError::Late)?.map_err(speak)?;
-        if answer.status() == StatusCode::OK { Ok(answer) } else { Err(AskError::Refused(answer.status())) }
+        Connection::over(Box::new(stream.await?), to.clone()).await
     }
+}
+
+fn request(path: &str) -> Result<Request<Body>, HttpError> {
+    Ok(Request::get(path).header(HOST, "collector").body(http::empty())?)
 }
