@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use landfall_net::http::{self, Connection, Limits, Request};
+use landfall_net::{ConnectProxy, ProxyPlace};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Timeout of one attempt.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,25 +46,10 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
 
 /// Calls the webhook like a kube-apiserver with an egress configuration: `CONNECT` on the tunnel's socket.
 pub(super) async fn ask(socket: &Path, webhook: SocketAddr) -> Result<String> {
-    let asked = tokio::time::timeout(PATIENCE, through(socket, webhook)).await;
-    asked.context("nothing came back through the tunnel")?
-}
-
-async fn through(socket: &Path, webhook: SocketAddr) -> Result<String> {
-    let mut stream = UnixStream::connect(socket).await.context("open the tunnel's socket")?;
-    stream.write_all(format!("CONNECT {webhook} HTTP/1.1\r\nhost: {webhook}\r\n\r\n").as_bytes()).await?;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        ensure!(head.len() < LONGEST, "the tunnel's answer has no end");
-        head.push(stream.read_u8().await.context("read the tunnel's answer")?);
-    }
-    let head = String::from_utf8_lossy(&head);
-    let first = head.lines().next().unwrap_or_default();
-    ensure!(first.contains(" 200"), "the tunnel answered `{first}`");
-    stream.write_all(b"POST /validate HTTP/1.1\r\nhost: webhook\r\ncontent-length: 0\r\n\r\n").await?;
-    let mut whole = Vec::new();
-    stream.take(LONGEST as u64).read_to_end(&mut whole).await.context("read the webhook's answer")?;
-    let whole = String::from_utf8_lossy(&whole);
-    let (_, body) = whole.split_once("\r\n\r\n").context("read the webhook's answer")?;
-    Ok(body.to_owned())
+    let proxy = ConnectProxy { place: ProxyPlace::Unix(socket.to_owned()), authorization: None };
+    let stream = proxy.open(&webhook.to_string(), None, PATIENCE).await?;
+    let mut connection = Connection::over(stream, "webhook".to_owned()).await?;
+    let request = Request::post("/validate").header("content-length", 0).body(http::empty())?;
+    let answer = connection.exchange(request, Limits { within: PATIENCE, answer: LONGEST }).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }

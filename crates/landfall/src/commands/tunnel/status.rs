@@ -1,9 +1,8 @@
-use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
+use landfall_net::http::{self, Limits, Request, Server};
 use landfall_tunnel::Status as Told;
 use landfall_tunnel::agent::AgentReport;
 use landfall_tunnel::server::ServerStatus;
@@ -14,7 +13,7 @@ use crate::output;
 /// Timeout of one request.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A server with 5 000 agents sends less than 2 MiB.
-const MAX_ANSWER: u64 = 64 * 1024 * 1024;
+const MAX_ANSWER: usize = 64 << 20;
 
 /// Show a running server's agents, or a running agent's servers: tunnels, bytes, stalls
 #[derive(Args)]
@@ -46,14 +45,14 @@ enum Format {
 
 impl Status {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let body = ask(&self.address).map_err(|error| {
+        let body = self.ask().map_err(|error| {
             Failure::new(
                 error,
                 "is it running? `--address` names its admin port, 8095 of a server, 8094 of an agent",
             )
             .exit(Exit::Unavailable)
         })?;
-        let told: Told = serde_json::from_str(&body)
+        let told: Told = serde_json::from_slice(body.as_ref())
             .map_err(|_| anyhow!("`{}` answers, but not as a tunnel of ours does", self.address))
             .map_err(|error| Failure::new(error, "`--address` names the admin port of a Landfall tunnel"))?;
         let ready = match &told {
@@ -72,28 +71,14 @@ impl Status {
         }
         Ok(if ready { Exit::Done } else { Exit::Failed })
     }
-}
 
-fn ask(address: &str) -> anyhow::Result<String> {
-    let context = || format!("ask `{address}` for its status");
-    let targets = address.to_socket_addrs().with_context(context)?;
-    let mut connected = Err(anyhow!("no such address"));
-    for target in targets {
-        connected = TcpStream::connect_timeout(&target, PATIENCE).map_err(Into::into);
-        if connected.is_ok() {
-            break;
-        }
-    }
-    let mut socket = connected.with_context(context)?;
-    socket.set_read_timeout(Some(PATIENCE)).with_context(context)?;
-    socket.set_write_timeout(Some(PATIENCE)).with_context(context)?;
-    write!(socket, "GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
-        .with_context(context)?;
-    let mut answer = String::new();
-    socket.take(MAX_ANSWER).read_to_string(&mut answer).with_context(context)?;
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => Ok(body.to_owned()),
-        _ => bail!("`{address}` answers, but not as the admin port of a tunnel does"),
+    fn ask(&self) -> anyhow::Result<impl AsRef<[u8]>> {
+        let server = Server::parse(&format!("http://{}", self.address));
+        let server = server.with_context(|| format!("`{}` is no `HOST:PORT`", self.address))?;
+        let request = Request::get("/status").body(http::empty())?;
+        let limits = Limits { within: PATIENCE, answer: MAX_ANSWER };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(runtime.context("start the runtime")?.block_on(http::exchange(&server, None, request, limits))?)
     }
 }
 
