@@ -48,6 +48,7 @@ const LIMITS: Limits = Limits {
     idle: Duration::from_secs(30),
     stalled_write: Duration::from_secs(60),
     head: 16 << 10,
+    body_rate: 256 << 10,
     drain: Duration::ZERO,
 };
 /// Lifetime of a reader's connection; a bundle over a slow link takes time.

@@ -23,6 +23,7 @@ const LIMITS: Limits = Limits {
     idle: Duration::from_secs(90),
     stalled_write: Duration::from_secs(30),
     head: 16 << 10,
+    body_rate: 256 << 10,
     drain: Duration::ZERO,
 };
 

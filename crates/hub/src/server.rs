@@ -38,6 +38,7 @@ const LIMITS: Limits = Limits {
     idle: Duration::from_secs(30),
     stalled_write: Duration::from_secs(30),
     head: 16 << 10,
+    body_rate: 256 << 10,
     drain: Duration::from_secs(10),
 };
 /// Descriptors reserved for the store, bundles, polled agents and reloaded files.

@@ -20,6 +20,7 @@ const LIMITS: Limits = Limits {
     idle: Duration::from_secs(10),
     stalled_write: Duration::from_secs(10),
     head: 16 << 10,
+    body_rate: 256 << 10,
     drain: Duration::ZERO,
 };
 /// Maximum duration of a connection; probes have shorter timeouts.

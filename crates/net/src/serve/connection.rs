@@ -96,7 +96,7 @@ impl<H: Handler> Connection<H> {
             let (handler, state) = (Arc::clone(&handler), Arc::clone(&state));
             let version = request.version();
             let in_progress = (version == Version::HTTP_2).then(|| seen.request());
-            let request = request.map(|body| RequestBody::new(body, version));
+            let request = request.map(|body| RequestBody::new(body, version, limits.body_rate));
             async move {
                 let response = handler.handle(&state, request).await;
                 Ok::<_, Infallible>(match in_progress {

@@ -1,12 +1,16 @@
 //! The HTTP server of every role: accept, TLS, limits, graceful shutdown.
 //!
 //! Clients may open connections without a request, send a request byte by byte, or never read a response. [`Limits`]
-//! bounds each of these once for all roles. The role's [`Handler`] authorizes the requests.
+//! bounds each of these once for all roles. The role's [`Handler`] authorizes the requests, and passes the caller to
+//! [`BodyBudget`] and [`CallerSemaphore`], which leave memory and permits to other callers.
 
 mod activity;
 mod body;
+mod budget;
 mod connection;
+mod limits;
 mod pending;
+mod semaphore;
 mod stall;
 
 use std::net::SocketAddr;
@@ -25,9 +29,12 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
-pub use self::body::RequestBody;
+pub use self::body::{BodyError, RequestBody};
+pub use self::budget::{BodyBudget, ReadBodyError};
 use self::connection::Connection;
+pub use self::limits::{BodyLimits, Limits, PermitLimits};
 use self::pending::{FirstRequest, PendingConnections};
+pub use self::semaphore::{CallerSemaphore, Permit};
 use crate::{Listener, Reloading};
 
 /// Pause after the connection limit was reached, before the next attempt.
@@ -38,24 +45,6 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 type ResponseFuture<'h> = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send + 'h>>;
-
-/// Bounds of a server. `docs/concepts/limits.md` lists the values of each role.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Maximum number of open connections. At the limit, connections without a request are evicted, the oldest of the
-    /// busiest client network first.
-    pub connections: usize,
-    /// Time from accepting a connection to the end of its first request head, including the TLS handshake.
-    pub first_request: Duration,
-    /// Timeout of a connection without a request in progress, and of a request head in progress.
-    pub idle: Duration,
-    /// Timeout of a client that reads nothing of a response.
-    pub stalled_write: Duration,
-    /// Maximum size of a request head in bytes.
-    pub head: usize,
-    /// Timeout of requests in progress when the server stops.
-    pub drain: Duration,
-}
 
 /// The peer of a connection.
 #[derive(Clone, Debug)]

@@ -37,7 +37,7 @@ struct PendingConnection {
 }
 
 /// Groups IPv6 clients by /64: one subscriber controls the whole prefix. Unix sockets form one group.
-fn network(client: Option<IpAddr>) -> IpAddr {
+pub(super) fn network(client: Option<IpAddr>) -> IpAddr {
     match client.map(|client| client.to_canonical()) {
         Some(IpAddr::V6(address)) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
         Some(address @ IpAddr::V4(_)) => address,

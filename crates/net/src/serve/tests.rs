@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 const PAGE: usize = 4 << 20;
+const RATE: usize = 60_000;
 const IDLE: Duration = Duration::from_secs(30);
 const LIMITS: Limits = Limits {
     connections: 4,
@@ -15,6 +16,7 @@ const LIMITS: Limits = Limits {
     idle: IDLE,
     stalled_write: IDLE,
     head: 16 << 10,
+    body_rate: RATE,
     drain: Duration::from_secs(10),
 };
 
@@ -41,6 +43,10 @@ impl Handler for Pages {
                     tokio::time::sleep(IDLE * 5).await;
                     text_response(StatusCode::OK, "done")
                 }
+                "/upload" => match request.into_body().collect().await {
+                    Ok(body) => text_response(StatusCode::OK, format!("{} bytes", body.to_bytes().len())),
+                    Err(error) => text_response(StatusCode::REQUEST_TIMEOUT, error.to_string()),
+                },
                 _ => text_response(StatusCode::NOT_FOUND, ""),
             }
         })
@@ -228,4 +234,48 @@ async fn silent_connections_do_not_block_others() {
     }
     assert!(ask(&mut TcpStream::connect(address).await.unwrap()).await.ends_with("here"));
     assert!(ask(&mut active).await.ends_with("here"), "connections with a request are not evicted");
+}
+
+/// Uploads a body of which `bytes` arrive every 10 s, and returns the response and its time.
+async fn upload(bytes: usize, times: usize, length: usize) -> (String, Duration) {
+    let ended = watch::Sender::new(());
+    let (mut client, serving) = connect(pages(), &ended);
+    let started = Instant::now();
+    let head = "POST /upload HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length";
+    let head = format!("{head}: {length}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let sending = async {
+        for _ in 0..times {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            if writer.write_all(&vec![b'x'; bytes]).await.is_err() {
+                return;
+            }
+        }
+    };
+    let mut response = String::new();
+    let (_, ()) = tokio::join!(reader.read_to_string(&mut response), sending);
+    let elapsed = started.elapsed();
+    drop((reader, writer));
+    ends_within(serving, IDLE).await;
+    (response, elapsed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_upload_is_rejected_after_a_minute() {
+    let (response, elapsed) = upload(1, 1000, 1000).await;
+    assert!(response.contains("the client sent less than"), "{response}");
+    assert!((60..=80).contains(&elapsed.as_secs()), "{elapsed:?}");
+    // A fast start does not extend the deadline of the next minute.
+    let (response, elapsed) = upload(RATE, 1, 10 * RATE).await;
+    assert!(response.contains("the client sent less than"), "{response}");
+    assert!((120..=130).contains(&elapsed.as_secs()), "{elapsed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_upload_above_the_minimum_rate_is_accepted() {
+    let (response, _) = upload(RATE / 5, 100, 20 * RATE).await;
+    assert!(response.ends_with("1200000 bytes"), "{response}");
+    let (response, _) = upload(1, 3, 3).await;
+    assert!(response.ends_with("3 bytes"), "complete within a minute: {response}");
 }
