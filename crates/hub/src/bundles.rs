@@ -9,6 +9,7 @@ use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use futures_util::{Stream, StreamExt as _};
 use landfall_evidence::bundle::{self, VerifyError};
+use landfall_net::serve::BoxError;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
@@ -153,7 +154,7 @@ pub(crate) enum BundleError {
 
 /// Writes a bundle to an unnamed draft file as it arrives. `free` maps the size of a disk to the bytes to leave
 /// free.
-pub(crate) async fn receive<E: std::error::Error + Send + Sync + 'static>(
+pub(crate) async fn receive<E: Into<BoxError>>(
     objects: &Objects,
     announced: Option<&str>,
     limits: BundleLimits,
@@ -165,7 +166,7 @@ pub(crate) async fn receive<E: std::error::Error + Send + Sync + 'static>(
     let mut bytes = 0;
     let mut looked = None;
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|error| BundleError::Stream(Box::new(error)))?;
+        let chunk = chunk.map_err(|error| BundleError::Stream(error.into()))?;
         bytes += chunk.len() as u64;
         if bytes > limits.packed {
             return Err(BundleError::TooLarge { limit: limits.packed });

@@ -4,8 +4,6 @@ mod batch;
 mod bundles;
 mod loose;
 mod search;
-mod shares;
-mod uploads;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -19,13 +17,15 @@ use landfall_fetch::objects::Bucket;
 use landfall_model::Cause;
 use landfall_model::envelope::ReportId;
 use landfall_model::report::{Report, State};
+use landfall_net::serve::CallerSemaphore;
 use serde::Serialize;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
 use crate::access::{Access, Caller, Denied, Wish};
 use crate::bundles::BundleLimits;
 use crate::counters::Counters;
 use crate::enrol::{Enrolments, Way};
+use crate::limits::{BATCHES, CONSOLES, NODE_UPLOADS, RELAYED, SEARCHES, UNPACKING, UPLOADS};
 use crate::machine;
 use crate::name::NodeName;
 use crate::objects::Objects;
@@ -36,14 +36,11 @@ use crate::roles::Roles;
 use crate::store::{
     Arrival, BundleRecord, Fleet, FleetQuery, NodePage, NodeRecord, Outcome, Store, TrendPoint, Turn,
 };
-use crate::take::{MAX_CONSOLES, MAX_PASSED_ON};
 use crate::token::Holder;
 use crate::unpack::{Packing, unpack};
 
 pub(crate) use self::batch::{BatchItem, MAX_BATCH};
 pub(crate) use self::search::Found;
-use self::shares::Shares;
-use self::uploads::Uploads;
 
 /// Maximum validity of a token.
 const MAX_TOKEN_DAYS: u32 = 365;
@@ -56,13 +53,13 @@ pub(crate) struct Hub {
     pub(crate) roles: Roles,
     catalogue: BTreeMap<Cause, CauseEntry>,
     limits: BundleLimits,
-    unpacking: Shares,
-    batching: Shares,
-    batches_waiting: Semaphore,
-    searching: Arc<Semaphore>,
-    pub(crate) passing_on: Semaphore,
-    pub(crate) consoles: Arc<Semaphore>,
-    uploads: Uploads,
+    batches: CallerSemaphore<Caller>,
+    unpacking: CallerSemaphore<Caller>,
+    searches: CallerSemaphore<Caller>,
+    pub(crate) consoles: CallerSemaphore<Caller>,
+    pub(crate) relayed: CallerSemaphore<Caller>,
+    uploads: CallerSemaphore<Caller>,
+    node_uploads: CallerSemaphore<NodeName>,
     /// Bytes that bundles leave free on a disk of this size.
     left_free: fn(u64) -> u64,
     /// Whether the last bundle was rejected for lack of disk space.
@@ -139,13 +136,13 @@ impl Hub {
             roles,
             catalogue,
             limits,
-            unpacking: bundles::turns(),
-            batching: batch::turns(),
-            batches_waiting: Semaphore::new(batch::MAX_WAITING),
-            searching: Arc::new(Semaphore::new(search::MAX_SEARCHES)),
-            passing_on: Semaphore::new(MAX_PASSED_ON),
-            consoles: Arc::new(Semaphore::new(MAX_CONSOLES)),
-            uploads: Uploads::default(),
+            batches: CallerSemaphore::new(BATCHES),
+            unpacking: CallerSemaphore::new(UNPACKING),
+            searches: CallerSemaphore::new(SEARCHES),
+            consoles: CallerSemaphore::new(CONSOLES),
+            relayed: CallerSemaphore::new(RELAYED),
+            uploads: CallerSemaphore::new(UPLOADS),
+            node_uploads: CallerSemaphore::new(NODE_UPLOADS),
             left_free: crate::bundles::left_free,
             is_crowded: AtomicBool::new(false),
             machines: machine::Remembered::default(),

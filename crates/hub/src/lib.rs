@@ -12,6 +12,7 @@ mod counters;
 mod enrol;
 mod http;
 mod hub;
+mod limits;
 mod machine;
 mod name;
 mod objects;

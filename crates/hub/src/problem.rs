@@ -1,6 +1,7 @@
 //! Error responses (RFC 9457).
 
 use landfall_model::chain;
+use landfall_net::serve::ReadBodyError;
 use serde::Serialize;
 
 use crate::access::Denied;
@@ -80,6 +81,18 @@ impl From<ReportError> for Problem {
             _ => 422,
         };
         Self::new(status, "Not a report", chain(&error).to_string())
+    }
+}
+
+impl From<ReadBodyError> for Problem {
+    fn from(error: ReadBodyError) -> Self {
+        let title = match &error {
+            ReadBodyError::TooLarge { .. } => "Too large",
+            ReadBodyError::TimedOut => "Too slow",
+            ReadBodyError::OverBudget => "Try again later",
+            ReadBodyError::Interrupted(_) => "Not understood",
+        };
+        Self::new(error.status().as_u16(), title, error.to_string())
     }
 }
 

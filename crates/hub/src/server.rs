@@ -24,6 +24,7 @@ use crate::bundles::BundleLimits;
 use crate::config::{Config, ConfigError, ObjectPlace, StorePlace};
 use crate::http::{self, Connection, Events};
 use crate::hub::Hub;
+use crate::limits::SERVER;
 use crate::objects::{ObjectError, Objects};
 use crate::pull::{self, Pull};
 use crate::roles::Roles;
@@ -31,16 +32,6 @@ use crate::store::{PostgresStore, SqliteStore, Store, StoreError};
 use crate::take::{self, Take};
 use crate::token::{TokenError, TokenKey};
 
-/// An open connection costs 24–26 KB including allocator overhead (docs/scale.md).
-const LIMITS: Limits = Limits {
-    connections: 20_000,
-    first_request: Duration::from_secs(10),
-    idle: Duration::from_secs(30),
-    stalled_write: Duration::from_secs(30),
-    head: 16 << 10,
-    body_rate: 256 << 10,
-    drain: Duration::from_secs(10),
-};
 /// Descriptors reserved for the store, bundles, polled agents and reloaded files.
 const RESERVED_FDS: usize = 128;
 const MIN_CONNECTIONS: usize = 16;
@@ -189,7 +180,7 @@ impl Server {
                 () = ended => {}
             }
         };
-        let limits = Limits { connections: connection_limit(), ..LIMITS };
+        let limits = Limits { connections: connection_limit(), ..SERVER };
         landfall_net::serve::serve(accept, limits, Arc::new(RouterHandler(router)), ended).await;
     }
 }
@@ -231,8 +222,8 @@ fn read_key(path: &std::path::Path) -> Result<TokenKey, HubError> {
 /// Each connection needs a file descriptor.
 fn connection_limit() -> usize {
     let allowed = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most).ok());
-    let most = allowed.map_or(LIMITS.connections, |allowed| allowed.saturating_sub(RESERVED_FDS));
-    most.clamp(MIN_CONNECTIONS, LIMITS.connections)
+    let most = allowed.map_or(SERVER.connections, |allowed| allowed.saturating_sub(RESERVED_FDS));
+    most.clamp(MIN_CONNECTIONS, SERVER.connections)
 }
 
 /// Enforces retention forever.

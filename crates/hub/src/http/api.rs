@@ -6,7 +6,7 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post, put};
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use landfall_model::report::{Report, State as NodeState};
 use landfall_model::{Cause, Phase};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::io::ReaderStream;
 
 use super::asking::Asking;
-use super::{Answer, Operation, Served, body, events, progress, take};
+use super::{Answer, Operation, Served, events, progress, take};
 use crate::access::Wish;
 use crate::bundles::{LogFile, LogPage, LogQuery};
 use crate::enrol;
@@ -24,6 +24,7 @@ use crate::problem::Problem;
 use crate::roles::RoleHealth;
 use crate::store::{BundleRecord, Fleet, FleetQuery, Group, NodePage, Turn};
 use crate::token::Holder;
+use crate::unpack::Packing;
 
 /// The document generated from the table of routes by `cargo xtask gen`.
 const OPENAPI: &str = include_str!("../../../../docs/reference/hub.openapi.json");
@@ -171,20 +172,20 @@ async fn reports(
 ) -> Result<Response, Problem> {
     caller.may_report()?;
     let (parts, content) = request.into_parts();
-    let packing = body::packing(&parts.headers)?;
+    let packing = packing(&parts.headers)?;
     let kind =
         parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/x-ndjson" | "application/jsonl" => {
             // Acquired before the body is read: a queued body stays with its sender.
-            let turn = served.hub.turn_to_batch(&caller).await?;
-            let content = served.room.whole(&caller, content, MAX_BATCH).await?;
-            let results = served.hub.batch(turn, &caller, packing, content).await?;
+            let permit = served.hub.batch_permit(&caller).await?;
+            let content = served.bodies.read(&caller, content, MAX_BATCH).await?;
+            let results = served.hub.batch(permit, &caller, packing, content).await?;
             Ok(Json(BatchAnswer { results }).into_response())
         }
         "application/json" | "application/cloudevents+json" | "" => {
-            let content = served.room.whole(&caller, content, crate::receive::MAX_REPORT).await?;
+            let content = served.bodies.read(&caller, content, crate::receive::MAX_REPORT).await?;
             let receipt = served.hub.report(&caller, packing, content).await?;
             Ok(Json(receipt).into_response())
         }
@@ -260,7 +261,7 @@ async fn add_bundle(
     Path(name): Path<String>,
     content: Body,
 ) -> Answer<BundleRecord> {
-    let stream = body::stream(content);
+    let stream = content.into_data_stream().map_err(axum::Error::into_inner);
     served.hub.take_bundle(&caller, &caller, node_name(name)?, None, stream).await.map(Json)
 }
 
@@ -274,7 +275,7 @@ async fn add_named_bundle(
     let node = node_name(name)?;
     let signature = headers.get(enrol::SIGNATURE).and_then(|value| value.to_str().ok());
     let sender = served.hub.sender_of_bundle(&caller, &node, &digest, signature).await?;
-    let stream = body::stream(content);
+    let stream = content.into_data_stream().map_err(axum::Error::into_inner);
     served.hub.take_bundle(&sender, &caller, node, Some(&digest), stream).await.map(Json)
 }
 
@@ -356,7 +357,7 @@ async fn bundle_lines(
 }
 
 async fn new_token(State(served): State<Served>, Asking(caller): Asking, content: Body) -> Answer<NewToken> {
-    let content = served.room.whole(&caller, content, MAX_SMALL_BODY).await?;
+    let content = served.bodies.read(&caller, content, MAX_SMALL_BODY).await?;
     let wish: TokenWish =
         serde_json::from_slice(&content).map_err(|error| Problem::bad_request(error.to_string()))?;
     let holder = match wish.kind.as_str() {
@@ -371,6 +372,11 @@ async fn new_token(State(served): State<Served>, Asking(caller): Asking, content
 
 async fn open_api(Asking(_): Asking) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+pub(super) fn packing(headers: &HeaderMap) -> Result<Packing, Problem> {
+    let name = headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?"));
+    Ok(Packing::named(name)?)
 }
 
 pub(super) fn node_name(name: String) -> Result<NodeName, Problem> {

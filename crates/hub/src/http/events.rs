@@ -8,16 +8,16 @@ use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use landfall_model::chain;
-use tokio::sync::{Semaphore, watch};
+use landfall_net::serve::CallerSemaphore;
+use tokio::sync::watch;
 
 use super::Served;
 use super::asking::Asking;
-use crate::access::Wish;
+use crate::access::{Caller, Wish};
+use crate::limits::{EVENT_STREAMS, permit};
 use crate::problem::Problem;
 use crate::store::Store;
 
-/// Maximum number of concurrent event streams. A further page gets 503 and works without events.
-const MAX_LISTENERS: usize = 1000;
 /// Interval between polls of the store; determines how soon open pages show a change.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Minimum interval between two notifications, so that a busy fleet does not make pages flicker.
@@ -29,7 +29,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     version: watch::Receiver<u64>,
-    places: Arc<Semaphore>,
+    slots: Arc<CallerSemaphore<Caller>>,
 }
 
 // === impl Events ===
@@ -54,7 +54,7 @@ impl Events {
                 tokio::time::sleep(pause).await;
             }
         };
-        (Self { version, places: Arc::new(Semaphore::new(MAX_LISTENERS)) }, looking)
+        (Self { version, slots: Arc::new(CallerSemaphore::new(EVENT_STREAMS)) }, looking)
     }
 }
 
@@ -63,15 +63,14 @@ pub(super) async fn events(
     Asking(caller): Asking,
 ) -> Result<Response, Problem> {
     caller.may(Wish::See)?;
-    let place = Arc::clone(&served.events.places).try_acquire_owned();
-    let place = place.map_err(|_| Problem::new(503, "Try again later", "too many pages listen"))?;
-    let start = (served.events.version.clone(), place);
-    let stream = futures_util::stream::unfold(start, async |(mut version, place)| {
+    let slot = permit(&served.events.slots, &caller, "too many pages listen").await?;
+    let start = (served.events.version.clone(), slot);
+    let stream = futures_util::stream::unfold(start, async |(mut version, slot)| {
         version.changed().await.ok()?;
         let number = *version.borrow_and_update();
         Some((
             Ok::<_, Infallible>(Event::default().event("changed").data(number.to_string())),
-            (version, place),
+            (version, slot),
         ))
     });
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())

@@ -60,7 +60,7 @@ fn page(wrong: bool, known: Option<String>) -> Result<Response, Problem> {
 async fn login(State(served): State<Served>, request: Request) -> Result<Response, Problem> {
     let (parts, content) = request.into_parts();
     let address = parts.extensions.get::<Connection>().map(|connection| connection.peer);
-    let content = served.strangers_room.whole_of_stranger(address, content, MAX_FORM).await?;
+    let content = served.bodies.read_unauthenticated(address, content, MAX_FORM).await?;
     let request = Request::from_parts(parts, Body::from(content));
     let form = Form::<LoginForm>::from_request(request, &()).await;
     let Ok(Form(LoginForm { token })) = form else { return page(true, None) };

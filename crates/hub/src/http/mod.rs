@@ -4,7 +4,6 @@
 
 mod api;
 mod asking;
-mod body;
 mod events;
 mod login;
 pub(crate) mod metrics;
@@ -20,8 +19,11 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use landfall_net::serve::BodyBudget;
 
+use crate::access::Caller;
 use crate::hub::Hub;
+use crate::limits::{BODIES, CONSOLE_BODIES};
 use crate::problem::Problem;
 
 #[cfg(feature = "schema")]
@@ -44,10 +46,8 @@ const MAX_SAID: usize = 4096;
 pub(crate) struct Served {
     pub(crate) hub: Arc<Hub>,
     pub(crate) events: Events,
-    pub(crate) room: body::Room,
-    /// Body budget of login requests.
-    pub(crate) strangers_room: body::Room,
-    pub(crate) consoles_room: body::Room,
+    pub(crate) bodies: BodyBudget<Caller>,
+    pub(crate) console_bodies: BodyBudget<Caller>,
 }
 
 /// Returns the router with all routes of the hub.
@@ -67,9 +67,8 @@ pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
         .with_state(Served {
             hub,
             events,
-            room: body::Room::default(),
-            strangers_room: body::Room::of_strangers(),
-            consoles_room: body::Room::of_consoles(),
+            bodies: BodyBudget::new(BODIES),
+            console_bodies: BodyBudget::new(CONSOLE_BODIES),
         })
 }
 

@@ -15,7 +15,7 @@ pub(super) async fn take(
     Path(name): Path<String>,
     content: Body,
 ) -> Answer<ProgressReceipt> {
-    let content = served.room.whole(&caller, content, MAX_PROGRESS).await?;
+    let content = served.bodies.read(&caller, content, MAX_PROGRESS).await?;
     served.hub.take_progress(&caller, node_name(name)?, &content).await.map(Json)
 }
 

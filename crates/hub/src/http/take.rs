@@ -5,10 +5,11 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
 
-use super::api::BatchAnswer;
+use super::api::{BatchAnswer, packing};
 use super::asking::Asking;
-use super::{Answer, Served, body};
+use super::{Answer, Served};
 use crate::hub::Receipt;
+use crate::limits::permit;
 use crate::receive::MAX_REPORT;
 use crate::take::{CloudEvent, MAX_CONSOLE};
 use crate::unpack::unpack;
@@ -23,14 +24,14 @@ pub(super) async fn event(
 ) -> Answer<Receipt> {
     caller.may_report()?;
     let (parts, content) = request.into_parts();
-    let packing = body::packing(&parts.headers)?;
+    let packing = packing(&parts.headers)?;
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let kind = text(header::CONTENT_TYPE.as_str()).unwrap_or_default();
-    let content = served.room.whole(&caller, content, MAX_EVENT).await?;
-    let turn = served.hub.turn_to_pass_on().await?;
+    let content = served.bodies.read(&caller, content, MAX_EVENT).await?;
+    let permit = permit(&served.hub.relayed, &caller, "too many events are being looked at").await?;
     let event = CloudEvent::read(&kind, text, &unpack(packing, &content, MAX_EVENT)?)?;
     drop(content);
-    served.hub.event(turn, &caller, event).await.map(Json)
+    served.hub.event(permit, &caller, event).await.map(Json)
 }
 
 pub(super) async fn console(
@@ -39,7 +40,7 @@ pub(super) async fn console(
     content: Body,
 ) -> Answer<BatchAnswer> {
     caller.may_report()?;
-    let content = served.consoles_room.whole(&caller, content, MAX_CONSOLE).await?;
+    let content = served.console_bodies.read(&caller, content, MAX_CONSOLE).await?;
     let results = served.hub.console(&caller, content).await?;
     Ok(Json(BatchAnswer { results }))
 }

@@ -1,15 +1,14 @@
 //! Batches of reports.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use jiff::Timestamp;
 use landfall_model::envelope::ReportId;
+use landfall_net::serve::Permit;
 use serde::Serialize;
 
-use super::shares::{Shares, Turn};
 use super::{Hub, Receipt};
 use crate::access::Caller;
+use crate::limits::permit;
 use crate::problem::Problem;
 use crate::receive;
 use crate::store::Arrival;
@@ -19,20 +18,6 @@ use crate::unpack::{Packing, unpack};
 pub(crate) const MAX_BATCH: usize = 16 << 20;
 /// Maximum number of reports per batch.
 const MAX_BATCH_REPORTS: usize = 1000;
-/// Maximum number of concurrently processed batches. Each may need about 50 MB until it is stored, but only a few
-/// kilobytes on the wire.
-pub(super) const MAX_BATCHES: usize = 2;
-/// Maximum number of queued batches: over HTTP/2 the first part of each is in the hub's memory.
-pub(super) const MAX_WAITING: usize = 16;
-/// Maximum time in the queue.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Returns the permits for batches. One credential gets half of them and half of the queue, because its holder may
-/// send and stall.
-pub(super) fn turns() -> Shares {
-    Shares::new(MAX_BATCHES, MAX_BATCHES / 2 + MAX_WAITING / 2)
-}
-
 /// Outcome of one report of a batch.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
@@ -46,31 +31,29 @@ pub(crate) enum BatchItem {
 struct Reports {
     lines: Vec<Result<Arrival, Problem>>,
     /// Held until the work is done. A caller that disconnects does not stop the work, and must not free a permit.
-    turn: Turn,
+    permit: Permit,
 }
 
 // === impl Hub ===
 
 impl Hub {
     /// Acquires the permit that is required before the first byte of a batch is read.
-    pub(crate) async fn turn_to_batch(&self, caller: &Caller) -> Result<Turn, Problem> {
+    pub(crate) async fn batch_permit(&self, caller: &Caller) -> Result<Permit, Problem> {
         caller.may_report()?;
-        let busy = || Problem::new(503, "Try again later", "too many batches are being taken in");
-        let _waiting = self.batches_waiting.try_acquire().map_err(|_| busy())?;
-        self.batching.turn(caller, PATIENCE).await.ok_or_else(busy)
+        permit(&self.batches, caller, "too many batches are being taken in").await
     }
 
     /// Stores a batch with one report per line. Each report is authorized separately, in order.
     pub(crate) async fn batch(
         &self,
-        turn: Turn,
+        permit: Permit,
         caller: &Caller,
         packing: Packing,
         body: Bytes,
     ) -> Result<Vec<BatchItem>, Problem> {
         // A thousand reports and their signatures occupy a core for a while, so the batch runs on the blocking pool.
-        let read = tokio::task::spawn_blocking(move || read(turn, packing, &body)).await;
-        let Reports { lines, turn } =
+        let read = tokio::task::spawn_blocking(move || read(permit, packing, &body)).await;
+        let Reports { lines, permit } =
             read.map_err(|_| Problem::new(500, "Defect", "the batch could not be read"))??;
         let mut good = Vec::new();
         let mut judged: Vec<Result<ReportId, Problem>> = Vec::new();
@@ -83,7 +66,7 @@ impl Hub {
             }));
         }
         let mut outcomes = self.store.accept(good).await?.into_iter();
-        drop(turn);
+        drop(permit);
         let results = judged.into_iter().map(|line| {
             let receipt = line.and_then(|id| match outcomes.next() {
                 Some(outcome) => Ok(Receipt { id, outcome: outcome? }),
@@ -99,7 +82,7 @@ impl Hub {
     }
 }
 
-fn read(turn: Turn, packing: Packing, body: &[u8]) -> Result<Reports, Problem> {
+fn read(permit: Permit, packing: Packing, body: &[u8]) -> Result<Reports, Problem> {
     let body = unpack(packing, body, MAX_BATCH)?;
     let lines = || body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     if lines().count() > MAX_BATCH_REPORTS {
@@ -112,5 +95,5 @@ fn read(turn: Turn, packing: Packing, body: &[u8]) -> Result<Reports, Problem> {
         }
         Ok(receive::report(line, Timestamp::now())?)
     };
-    Ok(Reports { lines: lines().map(read).collect(), turn })
+    Ok(Reports { lines: lines().map(read).collect(), permit })
 }

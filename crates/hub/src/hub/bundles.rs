@@ -7,38 +7,27 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use jiff::Timestamp;
+use landfall_net::serve::{BoxError, Permit};
 
 use super::Hub;
-use super::shares::{Shares, Turn};
 use crate::access::{Caller, Wish};
 use crate::bundles::{self, BundleError, Effort, LogFile, LogPage, LogQuery};
+use crate::limits::permit;
 use crate::machine::{self, Machine};
 use crate::name::NodeName;
 use crate::objects::Opened;
 use crate::problem::Problem;
 use crate::store::BundleRecord;
 
-/// Maximum number of bundles that are decompressed concurrently, for verification and reading; each uses one core.
-pub(super) const MAX_UNPACKING: usize = 2;
-/// Maximum number of requests per credential that decompress or are queued for it.
-const MAX_OF_ONE: usize = 64;
-/// Time that a request may be queued for decompression.
-const UNPACK_PATIENCE: Duration = Duration::from_secs(30);
 /// Timeout of an upload: 512 MiB at 1.2 Mbit/s.
 pub(super) const UPLOAD_PATIENCE: Duration = Duration::from_secs(3600);
-
-/// Returns the permits for decompression. One credential gets half of them: small bundles can decompress to
-/// gigabytes and be sent repeatedly.
-pub(super) fn turns() -> Shares {
-    Shares::new(MAX_UNPACKING, MAX_OF_ONE)
-}
 
 // === impl Hub ===
 
 impl Hub {
     /// Receives a bundle as a stream. `by` is the credential: the caller's own, or a shared one if the node was
     /// [proven](Hub::sender_of_bundle).
-    pub(crate) async fn take_bundle<E: std::error::Error + Send + Sync + 'static>(
+    pub(crate) async fn take_bundle<E: Into<BoxError>>(
         &self,
         caller: &Caller,
         by: &Caller,
@@ -47,7 +36,10 @@ impl Hub {
         stream: impl Stream<Item = Result<Bytes, E>> + Unpin,
     ) -> Result<BundleRecord, Problem> {
         caller.may(Wish::Report(&node))?;
-        let _place = self.uploads.place(by, &node)?;
+        let slots = (self.uploads.try_acquire(Some(by)), self.node_uploads.try_acquire(Some(&node)));
+        let (Some(_slot), Some(_node_slot)) = slots else {
+            return Err(Problem::new(503, "Try again later", "too many bundles are being sent"));
+        };
         let receiving = bundles::receive(&self.objects, announced, self.limits, self.left_free, stream);
         let received = tokio::time::timeout(UPLOAD_PATIENCE, receiving).await;
         let received = received.map_err(|_| Problem::new(408, "Too slow", "the bundle took too long"))?;
@@ -148,9 +140,9 @@ impl Hub {
         work: impl FnOnce(Opened) -> Result<T, BundleError> + Send + 'static,
     ) -> Result<T, Problem> {
         self.bundle(caller, digest).await?;
-        let turn = self.turn_to_unpack(caller).await?;
+        let permit = self.unpack_permit(caller).await?;
         let (_, opened) = self.open_bundle(caller, digest).await?;
-        self.in_turn(turn, move || work(opened)).await
+        unpack(permit, move || work(opened)).await
     }
 
     pub(crate) async fn unpacked<T: Send + 'static>(
@@ -158,27 +150,24 @@ impl Hub {
         caller: &Caller,
         work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
     ) -> Result<T, Problem> {
-        let turn = self.turn_to_unpack(caller).await?;
-        self.in_turn(turn, work).await
+        let permit = self.unpack_permit(caller).await?;
+        unpack(permit, work).await
     }
 
-    async fn in_turn<T: Send + 'static>(
-        &self,
-        turn: Turn,
-        work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
-    ) -> Result<T, Problem> {
-        let work = move || {
-            // Held until the work is done. A caller that disconnects does not stop the work, and must not free a
-            // permit.
-            let _turn = turn;
-            work()
-        };
-        let done = tokio::task::spawn_blocking(work).await;
-        Ok(done.map_err(|_| BundleError::Stopped)??)
+    async fn unpack_permit(&self, caller: &Caller) -> Result<Permit, Problem> {
+        permit(&self.unpacking, caller, "too many bundles are being unpacked").await
     }
+}
 
-    async fn turn_to_unpack(&self, caller: &Caller) -> Result<Turn, Problem> {
-        let turn = self.unpacking.turn(caller, UNPACK_PATIENCE).await;
-        turn.ok_or_else(|| Problem::new(503, "Try again later", "too many bundles are being unpacked"))
-    }
+async fn unpack<T: Send + 'static>(
+    permit: Permit,
+    work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
+) -> Result<T, Problem> {
+    let work = move || {
+        // Held until the work is done. A caller that disconnects does not stop the work, and must not free a permit.
+        let _permit = permit;
+        work()
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    Ok(done.map_err(|_| BundleError::Stopped)??)
 }

@@ -1,16 +1,15 @@
 //! Search for reports whose evidence contains all words, and for the matching lines.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_model::Cause;
 use landfall_model::report::Evidence;
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Hub, unreadable};
 use crate::access::{Caller, Wish};
+use crate::limits::permit;
 use crate::name::NodeName;
 use crate::problem::Problem;
 
@@ -25,11 +24,6 @@ const MAX_HIT_LINES: usize = 5;
 /// Maximum total size of the reports read by a search, newest first. Usual reports stay far below; further hits are
 /// returned without lines.
 pub(super) const MAX_LOOKED_AT: usize = 16 << 20;
-/// Maximum number of concurrent searches: each uses one core and holds a large report in memory.
-pub(super) const MAX_SEARCHES: usize = 2;
-/// Maximum time in the queue.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// A report found by a search, with the matching lines.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -70,7 +64,8 @@ impl Hub {
         if words.is_empty() {
             return Ok(Vec::new());
         }
-        let turn = Arc::new(self.turn_to_search().await?);
+        let busy = "others are searching too, and it takes long; search again in a few seconds";
+        let permit = Arc::new(permit(&self.searches, caller, busy).await?);
         let hits = self.store.search(words.clone(), MAX_HITS).await?;
         let words: Arc<[String]> = words.iter().map(|word| word.to_lowercase()).collect();
         let mut found = Vec::with_capacity(hits.len());
@@ -84,10 +79,10 @@ impl Hub {
             let mut lines = Vec::new();
             if let Some(report) = report {
                 left = left.saturating_sub(report.len());
-                let (words, turn) = (Arc::clone(&words), Arc::clone(&turn));
+                let (words, permit) = (Arc::clone(&words), Arc::clone(&permit));
                 // A large report occupies a core for a while, so it is searched on the blocking pool.
                 let looked = tokio::task::spawn_blocking(move || {
-                    let _turn = turn;
+                    let _permit = permit;
                     lines_with(&words, &report)
                 });
                 let looked = looked.await;
@@ -98,15 +93,6 @@ impl Hub {
             found.push(Found { node: hit.node, turn, received, title: hit.title, cause: hit.cause, lines });
         }
         Ok(found)
-    }
-
-    async fn turn_to_search(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        let turn = tokio::time::timeout(PATIENCE, Arc::clone(&self.searching).acquire_owned()).await;
-        let busy = || {
-            let detail = "others are searching too, and it takes long; search again in a few seconds";
-            Problem::new(503, "Try again later", detail)
-        };
-        turn.ok().and_then(Result::ok).ok_or_else(busy)
     }
 }
 

@@ -8,41 +8,42 @@ fn hub(folder: &std::path::Path) -> Hub {
     Hub::new(store, objects, Access::default(), limits, Roles::new(Vec::new(), None)).unwrap()
 }
 
-#[tokio::test(start_paused = true)]
-async fn batches_wait_for_each_other_and_not_for_ever() {
-    let folder = tempfile::tempdir().unwrap();
-    let hub = hub(folder.path());
-    let all = hub.batching.all.acquire_many(u32::try_from(batch::MAX_BATCHES).unwrap()).await.unwrap();
-    let problem = hub.turn_to_batch(&Caller::Anyone).await.unwrap_err();
-    assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
-    // With a full queue, a request fails without waiting.
-    let waiting = hub.batches_waiting.acquire_many(u32::try_from(batch::MAX_WAITING).unwrap()).await.unwrap();
-    let begun = tokio::time::Instant::now();
-    assert_eq!(
-        (hub.turn_to_batch(&Caller::Anyone).await.unwrap_err().status, begun.elapsed().as_secs()),
-        (503, 0)
-    );
-    drop(waiting);
-    let ((), turn) = tokio::join!(async { drop(all) }, hub.turn_to_batch(&Caller::Anyone));
-    let taken = hub.batch(turn.unwrap(), &Caller::Anyone, Packing::None, Bytes::new()).await.unwrap();
-    assert!(taken.is_empty());
-    assert_eq!(hub.batching.all.available_permits(), batch::MAX_BATCHES, "the turn ends with the batch");
-}
-
 /// Callers that may not report do not use permits.
 #[tokio::test(start_paused = true)]
-async fn batches_of_one_credential_leave_turns_to_the_others() {
+async fn batches_of_one_credential_leave_permits_to_others() {
     let folder = tempfile::tempdir().unwrap();
     let hub = hub(folder.path());
     let viewer = Caller::Viewer("vic".to_owned());
-    let refused = hub.turn_to_batch(&viewer).await.unwrap_err();
+    let refused = hub.batch_permit(&viewer).await.unwrap_err();
     assert_eq!((refused.status, refused.retry), (403, false), "{refused:?}");
     let token = |token: u8| Caller::Nodes { prefix: "batches".to_owned(), token: [token; 32] };
-    let _stalled = hub.turn_to_batch(&token(1)).await.unwrap();
-    assert_eq!(hub.turn_to_batch(&token(1)).await.unwrap_err().status, 503);
+    let _stalled = hub.batch_permit(&token(1)).await.unwrap();
+    assert_eq!(hub.batch_permit(&token(1)).await.unwrap_err().status, 503);
     let begun = tokio::time::Instant::now();
-    hub.turn_to_batch(&token(2)).await.unwrap();
+    hub.batch_permit(&token(2)).await.unwrap();
     assert_eq!(begun.elapsed().as_secs(), 0);
+}
+
+#[tokio::test]
+async fn uploads_are_limited_per_node_and_per_credential() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let token = Caller::Nodes { prefix: String::new(), token: [7; 32] };
+    let send = async |by: &Caller, node: &str| {
+        let content = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"x"))]);
+        let node = NodeName::new(node).unwrap();
+        hub.take_bundle(&Caller::Node(node.clone()), by, node, None, content).await.unwrap_err().status
+    };
+    let node = NodeName::new("n1").unwrap();
+    let slots = [hub.node_uploads.try_acquire(Some(&node)), hub.node_uploads.try_acquire(Some(&node))];
+    assert!(slots.iter().all(Option::is_some));
+    assert_eq!(send(&Caller::Node(node), "n1").await, 503);
+    let slots: Vec<_> = std::iter::from_fn(|| hub.uploads.try_acquire(Some(&token))).collect();
+    assert_eq!(slots.len(), UPLOADS.per_caller);
+    assert_eq!(send(&token, "n2").await, 503);
+    assert_eq!(send(&Caller::Node(NodeName::new("n2").unwrap()), "n2").await, 422, "it is no bundle");
+    drop(slots);
+    assert_eq!(send(&token, "n2").await, 422);
 }
 
 /// A holder of a shared token can send bundles under new names without limit.
@@ -160,14 +161,10 @@ async fn who_goes_away_makes_no_room_for_more_work() {
         _ = work => panic!("nobody told it to end"),
         begun = begun => begun.unwrap(),
     }
-    assert_eq!(
-        hub.unpacking.all.available_permits(),
-        bundles::MAX_UNPACKING - 1,
-        "the work goes on without its caller"
-    );
+    assert_eq!(hub.unpacking.available(), UNPACKING.total - 1, "the work goes on without its caller");
     drop(end);
-    let all = u32::try_from(bundles::MAX_UNPACKING).unwrap();
-    drop(hub.unpacking.all.acquire_many(all).await.unwrap());
+    let all = [hub.unpacking.acquire(None).await, hub.unpacking.acquire(None).await];
+    assert!(all.iter().all(Option::is_some), "it ends with the work");
 }
 
 /// Returns a report of the maximum size whose evidence contains the word.
@@ -221,17 +218,17 @@ async fn a_search_reads_only_so_much() {
 async fn searches_wait_for_each_other_and_not_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let hub = hub(folder.path());
-    let all = hub.searching.acquire_many(u32::try_from(search::MAX_SEARCHES).unwrap()).await.unwrap();
+    let all: Vec<_> = std::iter::from_fn(|| hub.searches.try_acquire(None)).collect();
     let problem = hub.search(&Caller::Anyone, "flobber").await.unwrap_err();
     assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
     drop(all);
     assert!(hub.search(&Caller::Anyone, "flobber").await.unwrap().is_empty());
-    assert_eq!(hub.searching.available_permits(), search::MAX_SEARCHES, "the turn ends with the search");
+    assert_eq!(hub.searches.available(), SEARCHES.total, "the permit ends with the search");
 }
 
 /// A sender of bundles that take long to decompress blocks neither viewers nor other senders.
 #[tokio::test]
-async fn bundles_of_one_credential_leave_turns_to_the_others() {
+async fn unpacking_for_one_credential_leaves_permits_to_others() {
     let folder = tempfile::tempdir().unwrap();
     let hub = hub(folder.path());
     let token = Caller::Nodes { prefix: "bundles".to_owned(), token: [1; 32] };

@@ -2,27 +2,19 @@
 //!
 //! The reports that an agent wrote are extracted from the other output.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use bytes::Bytes;
 use landfall_evidence::console::Finder;
-use tokio::sync::OwnedSemaphorePermit;
+use landfall_net::serve::Permit;
 
 use super::signed;
 use crate::access::Caller;
 use crate::hub::{BatchItem, Hub, Receipt};
+use crate::limits::permit;
 use crate::problem::Problem;
 use crate::store::Arrival;
 
 /// Maximum size of a capture. Clouds keep between 64 KiB and 1 MiB of a console; a hypervisor's log may be longer.
 pub(crate) const MAX_CONSOLE: usize = 16 << 20;
-/// Maximum number of concurrently processed consoles. A report may need 100 MB while it is parsed, and 1 KB on the
-/// console.
-pub(crate) const MAX_CONSOLES: usize = 2;
-/// Maximum time in the queue.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 // === impl Hub ===
 
 impl Hub {
@@ -30,13 +22,13 @@ impl Hub {
     /// signature and is rejected.
     pub(crate) async fn console(&self, caller: &Caller, log: Bytes) -> Result<Vec<BatchItem>, Problem> {
         caller.may_report()?;
-        let turn = self.turn_to_look().await?;
+        let permit = permit(&self.consoles, caller, "too many consoles are being looked through").await?;
         let look = move || {
             let mut finder = Finder::default();
             log.split(|byte| *byte == b'\n').for_each(|line| finder.line(line));
             finder.records().into_iter()
         };
-        let (mut records, mut turn) = in_turn(turn, look).await?;
+        let (mut records, mut permit) = blocking(permit, look).await?;
         let mut results = Vec::new();
         loop {
             // Sequential, because all reports together are many times the size of the console.
@@ -45,7 +37,7 @@ impl Hub {
                 (bytes.map(|bytes| signed(&bytes)), records)
             };
             let read;
-            ((read, records), turn) = in_turn(turn, next).await?;
+            ((read, records), permit) = blocking(permit, next).await?;
             let Some(read) = read else { break };
             results.push(match self.taken_from_console(caller, read).await {
                 Ok(receipt) => BatchItem::Taken(receipt),
@@ -70,30 +62,27 @@ impl Hub {
         });
         self.stored(admitted.inspect_err(|_| self.counters.count(None))?).await
     }
-
-    async fn turn_to_look(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        match tokio::time::timeout(PATIENCE, Arc::clone(&self.consoles).acquire_owned()).await {
-            Ok(Ok(turn)) => Ok(turn),
-            _ => Err(Problem::new(503, "Try again later", "too many consoles are being looked through")),
-        }
-    }
 }
 
 /// Runs the work on the blocking pool with its permit. A caller that disconnects does not stop the work, and must
 /// not free a permit.
-async fn in_turn<T: Send + 'static>(
-    turn: OwnedSemaphorePermit,
+async fn blocking<T: Send + 'static>(
+    permit: Permit,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<(T, OwnedSemaphorePermit), Problem> {
-    let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
+) -> Result<(T, Permit), Problem> {
+    let done = tokio::task::spawn_blocking(move || (work(), permit)).await;
     done.map_err(|_| Problem::new(500, "Defect", "the console could not be read"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
     use crate::access::Access;
     use crate::bundles::BundleLimits;
+    use crate::limits::CONSOLES;
     use crate::objects::Objects;
     use crate::roles::Roles;
     use crate::store::SqliteStore;
@@ -108,14 +97,18 @@ mod tests {
         let hub = Hub::new(store, objects, Access::default(), limits, roles).unwrap();
         let send =
             async |caller: &Caller| hub.console(caller, Bytes::from_static(b"noise\n")).await.unwrap_err();
-        let all = hub.consoles.acquire_many(u32::try_from(MAX_CONSOLES).unwrap()).await.unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| hub.consoles.try_acquire(None)).collect();
         let begun = tokio::time::Instant::now();
         assert_eq!(send(&Caller::Viewer("vic".to_owned())).await.status, 403);
         assert_eq!(begun.elapsed(), Duration::ZERO);
         let busy = send(&Caller::Anyone).await;
-        assert_eq!((busy.status, busy.retry, begun.elapsed()), (503, true, PATIENCE), "{busy:?}");
+        assert_eq!(
+            (busy.status, busy.retry, begun.elapsed()),
+            (503, true, CONSOLES.queue_timeout),
+            "{busy:?}"
+        );
         drop(all);
         assert_eq!(send(&Caller::Anyone).await.status, 422, "it is looked at, and holds nothing");
-        assert_eq!(hub.consoles.available_permits(), MAX_CONSOLES, "the turn ends with the work");
+        assert_eq!(hub.consoles.available(), CONSOLES.total, "the permit ends with the work");
     }
 }

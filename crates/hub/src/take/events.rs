@@ -5,9 +5,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use landfall_model::envelope::ReportId;
+use landfall_net::serve::Permit;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::SemaphorePermit;
 
 use super::Bearer;
 use crate::access::Caller;
@@ -169,7 +169,7 @@ impl Hub {
     /// Ingests the report of an event.
     pub(crate) async fn event(
         &self,
-        turn: SemaphorePermit<'_>,
+        permit: Permit,
         caller: &Caller,
         event: CloudEvent,
     ) -> Result<Receipt, Problem> {
@@ -191,7 +191,7 @@ impl Hub {
             return Err(Problem::new(422, "Not a report", "the event's id is not the report's"));
         }
         // The permit is released before the store: many reports that wait together are stored in one transaction.
-        drop((event, turn));
+        drop((event, permit));
         self.stored(arrival).await
     }
 

@@ -16,9 +16,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_model::envelope::respelled;
-use landfall_net::nats::{Server, is_subject};
 use landfall_net::Backoff;
-use tokio::sync::SemaphorePermit;
+use landfall_net::nats::{Server, is_subject};
 
 use crate::access::Caller;
 use crate::config::ConfigError;
@@ -29,7 +28,7 @@ use crate::problem::Problem;
 use crate::receive::{self, MAX_REPORT, ReportError};
 use crate::store::Arrival;
 
-pub(crate) use console::{MAX_CONSOLE, MAX_CONSOLES};
+pub(crate) use console::MAX_CONSOLE;
 pub use events::{CloudEvent, EventError};
 pub(crate) use nats::{live_tls, take as take_from_nats};
 pub(crate) use objects::take as take_from_objects;
@@ -83,12 +82,6 @@ pub(crate) enum Bearer<'a> {
     Caller(&'a Caller),
 }
 
-/// Maximum number of concurrently processed events and consoles. Some need many times their size in memory, and some
-/// wait for the object store.
-pub(crate) const MAX_PASSED_ON: usize = 16;
-/// Maximum time in the queue for a permit.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 // === impl TakeObjects ===
 
 impl TakeObjects {
@@ -126,16 +119,6 @@ impl TakeNats {
 // === impl Hub ===
 
 impl Hub {
-    /// Acquires the permit that is required before a forwarded event or console is read.
-    pub(crate) async fn turn_to_pass_on(&self) -> Result<SemaphorePermit<'_>, Problem> {
-        match tokio::time::timeout(PATIENCE, self.passing_on.acquire()).await {
-            Ok(Ok(turn)) => Ok(turn),
-            _ => {
-                Err(Problem::new(503, "Try again later", "too many events and consoles are being looked at"))
-            }
-        }
-    }
-
     /// Ingests a report that counts only by its signature.
     pub(crate) async fn taken(&self, bearer: Bearer<'_>, body: &[u8]) -> Result<Receipt, Problem> {
         let arrival = self.signed(bearer, body)?;
