@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::stream::unfold;
-use http_body_util::{BodyExt as _, Limited, StreamBody};
+use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
@@ -25,7 +25,8 @@ use landfall_evidence::collect::{Host, Plan, collect};
 use landfall_model::chain;
 use landfall_model::envelope::Envelope;
 use landfall_net::serve::{
-    Accept, Handler, Limits, Peer, RequestBody, ResponseBody, Session, response, text_response,
+    Accept, BodyBudget, BodyLimits, CallerSemaphore, Handler, Limits, Peer, Permit, PermitLimits,
+    RequestBody, ResponseBody, Session, response, text_response,
 };
 use landfall_net::{
     CertificateFiles, ClientCertificates, Listener, Pieces, Reloading, ServerTlsFiles, TlsError, TlsPolicy,
@@ -34,7 +35,7 @@ use rustls::ServerConfig;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
 
-use self::callers::{Caller, Place, Places, READERS};
+use self::callers::{Caller, READERS};
 use crate::keeper::{REPORT, Unwritten};
 use crate::metrics;
 use crate::neighbours::{MAX_REPORT as MAX_NEIGHBOUR_REPORT, NeighbourError, Neighbours};
@@ -51,11 +52,21 @@ const LIMITS: Limits = Limits {
     body_rate: 256 << 10,
     drain: Duration::ZERO,
 };
+/// Connections of readers, who are single users or a hub. They have the same rights and count as one caller.
+const READER_SLOTS: PermitLimits = PermitLimits::without_queue(16, 16);
+/// Connections of nodes that deliver a report, which may need several times its size while it is parsed. A node gets
+/// one, and a spare if its first connection broke silently. Other callers have no slots.
+const NODE_SLOTS: PermitLimits = PermitLimits::without_queue(4, 2);
+/// Twice the memory of a report in each slot, because a body may use at most as many bytes as remain.
+const BODIES: BodyLimits = BodyLimits {
+    callers: 2 * NODE_SLOTS.total * MAX_NEIGHBOUR_REPORT,
+    unauthenticated: 0,
+    timeout: Duration::from_secs(10),
+};
 /// Lifetime of a reader's connection; a bundle over a slow link takes time.
 const READER_LIMIT: Duration = Duration::from_secs(3600);
-/// Lifetime of a node's connection, and the time limit of its report's body: nodes time out after 10 s.
+/// Lifetime of a node's connection; nodes time out after 10 s.
 const NODE_LIMIT: Duration = Duration::from_secs(20);
-const BODY_LIMIT: Duration = Duration::from_secs(10);
 /// Lifetime of a connection without a slot.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(10);
 /// Chunks of a bundle that wait to be sent. Collection pauses until the reader receives them.
@@ -108,7 +119,8 @@ pub(crate) struct Port {
 /// Decides which callers are served and answers them.
 struct PortHandler {
     desk: Arc<Desk>,
-    places: Arc<Places>,
+    readers: CallerSemaphore<()>,
+    nodes: CallerSemaphore<String>,
 }
 
 /// The data from which requests are answered.
@@ -118,6 +130,7 @@ struct Desk {
     spools: PathBuf,
     unwritten: Unwritten,
     neighbours: Arc<Neighbours>,
+    bodies: BodyBudget<String>,
     /// One bundle at a time: collection loads a machine that may be failing.
     bundling: Arc<Semaphore>,
 }
@@ -169,6 +182,7 @@ impl Port {
             spools: state.join(SPOOLS),
             unwritten,
             neighbours: Arc::new(Neighbours::open(state).map_err(ServeError::Neighbours)?),
+            bodies: BodyBudget::new(BODIES),
             bundling: Arc::new(Semaphore::new(1)),
         });
         Ok(Self { runtime, listener, tls, desk })
@@ -185,7 +199,7 @@ impl Port {
         tracing::info!(address = %listener.address(), "serving reports and bundles");
         runtime.block_on(async {
             tokio::spawn(Arc::clone(&tls).watch());
-            let port = PortHandler { desk, places: Arc::default() };
+            let port = PortHandler::new(desk);
             let accept = Accept::Tls(listener, tls);
             landfall_net::serve::serve(accept, LIMITS, Arc::new(port), std::future::pending()).await;
         });
@@ -194,21 +208,32 @@ impl Port {
 
 // === impl PortHandler ===
 
+impl PortHandler {
+    fn new(desk: Arc<Desk>) -> Self {
+        Self { desk, readers: CallerSemaphore::new(READER_SLOTS), nodes: CallerSemaphore::new(NODE_SLOTS) }
+    }
+}
+
 impl Handler for PortHandler {
-    type State = (Caller, Option<Arc<Place>>);
+    type State = (Caller, Option<Arc<Permit>>);
 
     /// Readers may send any number of requests; a node delivers one report. A caller without a slot gets the reason and
     /// may be evicted for others.
     fn open(&self, peer: Peer) -> Option<Session<Self::State>> {
-        let caller = peer.certificate.map_or(Caller::Stranger, |certificate| Caller::of(&certificate));
-        let place = self.places.take(&caller).map(Arc::new);
-        let (lifetime, keep_alive) = match (&caller, &place) {
+        let caller = peer.certificate.map_or(Caller::Unauthorized, |certificate| Caller::of(&certificate));
+        let slot = match &caller {
+            Caller::Reader => self.readers.try_acquire(None),
+            Caller::Node(name) => self.nodes.try_acquire(Some(name)),
+            Caller::Unauthorized => None,
+        };
+        let slot = slot.map(Arc::new);
+        let (lifetime, keep_alive) = match (&caller, &slot) {
             (_, None) => (REFUSAL_LIMIT, false),
             (Caller::Reader, Some(_)) => (READER_LIMIT, true),
-            (Caller::Node(_) | Caller::Stranger, Some(_)) => (NODE_LIMIT, false),
+            (Caller::Node(_) | Caller::Unauthorized, Some(_)) => (NODE_LIMIT, false),
         };
-        let evictable = place.is_none();
-        Some(Session { state: (caller, place), lifetime: Some(lifetime), keep_alive, evictable })
+        let evictable = slot.is_none();
+        Some(Session { state: (caller, slot), lifetime: Some(lifetime), keep_alive, evictable })
     }
 
     fn handle<'h>(
@@ -216,11 +241,11 @@ impl Handler for PortHandler {
         state: &'h Arc<Self::State>,
         request: Request<RequestBody>,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'h>> {
-        let (caller, place) = &**state;
+        let (caller, slot) = &**state;
         Box::pin(async move {
-            match (caller, place) {
-                (_, Some(place)) => self.desk.answer(caller, Arc::clone(place), request).await,
-                (Caller::Stranger, None) => not_permitted(),
+            match (caller, slot) {
+                (_, Some(slot)) => self.desk.answer(caller, Arc::clone(slot), request).await,
+                (Caller::Unauthorized, None) => not_permitted(),
                 (Caller::Reader | Caller::Node(_), None) => later(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "this agent answers as many callers as it can; try again in a few seconds",
@@ -234,13 +259,13 @@ impl Handler for PortHandler {
 // === impl Desk ===
 
 impl Desk {
-    async fn answer(&self, caller: &Caller, place: Arc<Place>, request: Request<RequestBody>) -> Answer {
+    async fn answer(&self, caller: &Caller, slot: Arc<Permit>, request: Request<RequestBody>) -> Answer {
         let path = request.uri().path().to_owned();
         match (caller, request.method(), path.as_str()) {
             (Caller::Node(name), &Method::POST, NEIGHBOURS) => {
-                self.take(name.clone(), place, request.into_body()).await
+                self.take(name.clone(), slot, request.into_body()).await
             }
-            (Caller::Node(_) | Caller::Stranger, ..) => not_permitted(),
+            (Caller::Node(_) | Caller::Unauthorized, ..) => not_permitted(),
             (_, &Method::GET, "/report") => self.report().await,
             (_, &Method::GET, "/bundle") => {
                 let mut accepted = request.headers().get_all(hyper::header::ACCEPT).iter();
@@ -268,18 +293,16 @@ impl Desk {
     }
 
     /// Stores another node's report.
-    async fn take(&self, name: String, place: Arc<Place>, body: RequestBody) -> Answer {
-        let body = tokio::time::timeout(BODY_LIMIT, Limited::new(body, MAX_NEIGHBOUR_REPORT).collect()).await;
-        let body = match body {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "a report is no larger than 1 MiB"),
-            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the report did not come to its end"),
+    async fn take(&self, name: String, slot: Arc<Permit>, body: RequestBody) -> Answer {
+        let body = match self.bodies.read(&name, body, MAX_NEIGHBOUR_REPORT).await {
+            Ok(body) => body,
+            Err(error) => return text(error.status(), &error.to_string()),
         };
         let (neighbours, root) = (Arc::clone(&self.neighbours), self.root.clone());
         let taken = tokio::task::spawn_blocking(move || {
             // A node that disconnects early leaves its report in memory until this is done, so the slot stays
             // taken.
-            let _place = place;
+            let _slot = slot;
             let cluster = Host::at(&root).ok().and_then(|host| host.cluster());
             neighbours.take(&name, cluster.as_deref(), &body)
         });

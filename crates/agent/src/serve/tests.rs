@@ -200,6 +200,7 @@ fn while_a_bundle_is_made_the_next_reader_is_asked_to_come_later() {
         spools: state.join(SPOOLS),
         unwritten: Unwritten::default(),
         neighbours: Arc::new(Neighbours::open(&state).unwrap()),
+        bodies: BodyBudget::new(BODIES),
         bundling: Arc::new(Semaphore::new(1)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
