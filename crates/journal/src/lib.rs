@@ -112,7 +112,7 @@ mod search;
 mod source;
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "files of a few kilobytes, on 64-bit machines")]
-mod tiny;
+mod tiny_tests;
 mod unpack;
 mod watch;
 mod window;

@@ -126,8 +126,6 @@ mod values;
 
 #[cfg(test)]
 mod crash_tests;
-#[cfg(test)]
-mod script;
 
 pub use boot::{BootId, Error as BootIdError};
 pub use engine::run;

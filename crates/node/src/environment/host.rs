@@ -79,17 +79,6 @@ impl HostEnvironment {
         Ok(Self { redactor, ..self })
     }
 
-    /// Limits for documents and images other than the default ones.
-    #[must_use]
-    pub fn download_patience(self, documents: Patience, images: Patience) -> Self {
-        Self { documents, images: Some(images), ..self }
-    }
-
-    #[must_use]
-    pub fn api_retries(self, api_retries: Retries) -> Self {
-        Self { api_retries, ..self }
-    }
-
     pub fn root(&self) -> &Path {
         &self.root
     }

@@ -43,7 +43,7 @@ impl Bucket {
 
     fn environment(&self) -> HostEnvironment {
         let env = HostEnvironment::new(self.folder.path(), Some(&self.folder.path().join("ca.crt"))).unwrap();
-        env.download_patience(QUICK, QUICK)
+        HostEnvironment { documents: QUICK, images: Some(QUICK), ..env }
     }
 
     async fn decide(&self) -> Result<(), String> {

@@ -39,7 +39,7 @@ mod bucket_tests;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
-mod defects;
+mod defect_tests;
 
 use decision::{Decision, Inputs};
 use environment::PrepareEnvironment;

@@ -5,4 +5,5 @@
 
 mod matrix;
 mod random;
+pub(crate) mod script;
 mod world;

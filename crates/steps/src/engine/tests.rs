@@ -8,7 +8,7 @@ use landfall_net::{Backoff, Retries};
 use tokio_util::sync::CancellationToken;
 
 use super::GRACE;
-use crate::script::{Answer, Calls, STATE, Script, boot, disk, plan, process, process_until};
+use crate::crash_tests::script::{Answer, Calls, STATE, Script, boot, disk, plan, process, process_until};
 use crate::*;
 
 fn says<T>(answer: T) -> Answer<T> {

@@ -2,8 +2,8 @@ use landfall_model::step::{Happening, Outcome, Start};
 
 use super::*;
 use crate::OnFailure;
+use crate::crash_tests::script::{Answer, Calls, STATE, Script, boot, disk, plan, process};
 use crate::machine::Move;
-use crate::script::{Answer, Calls, STATE, Script, boot, disk, plan, process};
 use crate::step::Found;
 use landfall_durable::HostDisk;
 use landfall_durable::simulated::SimulatedDisk;

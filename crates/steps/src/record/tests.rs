@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::script::{Calls, Script, boot, plan};
+use crate::crash_tests::script::{Calls, Script, boot, plan};
 
 const STEPS: usize = 4;
 

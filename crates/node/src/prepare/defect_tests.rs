@@ -118,8 +118,9 @@ impl Api {
     }
 
     fn environment(&self, tries: u32, pause: Duration) -> HostEnvironment {
-        let retries = Retries::new(Backoff::new(pause, pause).unwrap(), tries).unwrap();
-        HostEnvironment::new(self.folder.path(), None).unwrap().api_retries(retries)
+        let api_retries = Retries::new(Backoff::new(pause, pause).unwrap(), tries).unwrap();
+        let env = HostEnvironment::new(self.folder.path(), None).unwrap();
+        HostEnvironment { api_retries, ..env }
     }
 }
 
