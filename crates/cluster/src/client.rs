@@ -40,6 +40,14 @@ impl Cluster {
         Self::from_config(config)
     }
 
+    /// Creates a client from a kubeconfig file, or from the default sources without one.
+    pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, Error> {
+        match kubeconfig {
+            Some(path) => Self::from_kubeconfig(path).await,
+            None => Self::infer().await,
+        }
+    }
+
     /// Sets the timeout of requests.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {

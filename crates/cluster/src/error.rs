@@ -86,3 +86,19 @@ impl Error {
         }
     }
 }
+
+/// Treats a missing object as deleted.
+pub(crate) fn deleted<T>(result: Result<T, Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_gone() => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+/// Treats an existing object as created.
+pub(crate) fn created<T>(result: Result<T, Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_conflict() => Ok(()),
+        result => result.map(drop),
+    }
+}

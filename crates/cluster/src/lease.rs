@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 
+use crate::error::deleted;
 use crate::{Cluster, Error};
 
 /// Selects the leases to count.
@@ -78,10 +79,7 @@ impl Cluster {
     /// Releases the lease. A missing lease is not an error.
     pub async fn release_lease(&self, lease: &OwnLease) -> Result<(), Error> {
         let seen = SeenLease { namespace: lease.namespace.clone(), name: lease.name.clone(), version: None };
-        match self.delete_lease(&seen).await {
-            Err(error) if error.is_gone() => Ok(()),
-            released => released,
-        }
+        deleted(self.delete_lease(&seen).await)
     }
 
     /// Deletes a lease, unless it was renewed since it was observed.

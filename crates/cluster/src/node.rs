@@ -3,7 +3,8 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::json;
 
 use crate::{Cluster, Error};
 
@@ -50,6 +51,23 @@ impl Cluster {
             }
         }
         Ok(addresses)
+    }
+
+    /// Sets or removes an annotation of a node without changing other fields.
+    pub async fn annotate_node(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), Error> {
+        self.patch_node(name, &json!({"metadata": {"annotations": {key: value}}}), key).await
+    }
+
+    /// Sets or removes a label of a node.
+    pub async fn label_node(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), Error> {
+        self.patch_node(name, &json!({"metadata": {"labels": {key: value}}}), key).await
+    }
+
+    async fn patch_node(&self, name: &str, patch: &serde_json::Value, key: &str) -> Result<(), Error> {
+        let nodes: Api<Node> = Api::all(self.client());
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let asked = || format!("write {key} on node {name}");
+        self.ask(asked, nodes.patch_metadata(name, &parameters, &patch)).await.map(drop)
     }
 }
 

@@ -2,6 +2,7 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::Value;
 
+use crate::error::deleted;
 use crate::{Cluster, Error};
 
 /// Objects per response.
@@ -71,10 +72,7 @@ impl Cluster {
         content: &Value,
     ) -> Result<(), Error> {
         let objects = self.dynamic(kind);
-        let mut object = content.clone();
-        object["apiVersion"] = Value::String(kind.api_version());
-        object["kind"] = Value::String(kind.kind.to_owned());
-        object["metadata"]["name"] = Value::String(name.to_owned());
+        let object = kind.object(name, content);
         // The object belongs to this manager only: fields of other managers are overwritten.
         let parameters = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&object);
@@ -89,10 +87,7 @@ impl Cluster {
     pub async fn delete_object(&self, kind: &Kind, name: &str) -> Result<(), Error> {
         let objects = self.dynamic(kind);
         let parameters = DeleteParams::default();
-        match self.ask(|| format!("delete {} {name}", kind.kind), objects.delete(name, &parameters)).await {
-            Err(error) if error.is_gone() => Ok(()),
-            deleted => deleted.map(drop),
-        }
+        deleted(self.ask(|| format!("delete {} {name}", kind.kind), objects.delete(name, &parameters)).await)
     }
 
     fn dynamic(&self, kind: &Kind) -> Api<DynamicObject> {
@@ -105,6 +100,15 @@ impl Cluster {
 impl Kind {
     pub fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
+    }
+
+    /// Returns the content as an object of this kind and name.
+    pub(crate) fn object(&self, name: &str, content: &Value) -> Value {
+        let mut object = content.clone();
+        object["apiVersion"] = Value::String(self.api_version());
+        object["kind"] = Value::String(self.kind.to_owned());
+        object["metadata"]["name"] = Value::String(name.to_owned());
+        object
     }
 
     pub(crate) fn resource(&self) -> ApiResource {

@@ -42,10 +42,7 @@ impl Cluster {
         part: Part,
         content: &Value,
     ) -> Result<(), Error> {
-        let mut object = content.clone();
-        object["apiVersion"] = Value::String(kind.api_version());
-        object["kind"] = Value::String(kind.kind.to_owned());
-        object["metadata"]["name"] = Value::String(place.name.to_owned());
+        let object = kind.object(place.name, content);
         self.patch_placed(kind, place, part, &PatchParams::apply(manager), &Patch::Apply(&object)).await
     }
 

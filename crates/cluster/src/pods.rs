@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use serde_json::Value;
 
+use crate::error::{created, deleted};
 use crate::{Cluster, Error};
 
 /// The kubelet's annotation of the API's copy of a static pod.
@@ -125,10 +126,7 @@ impl Cluster {
         let pod: DynamicObject =
             serde_json::from_value(manifest).map_err(|source| Error::Manifest { kind: "Pod", source })?;
         let parameters = PostParams::default();
-        match self.ask(|| format!("create a pod in {namespace}"), pods.create(&parameters, &pod)).await {
-            Err(error) if error.is_conflict() => Ok(()),
-            created => created.map(drop),
-        }
+        created(self.ask(|| format!("create a pod in {namespace}"), pods.create(&parameters, &pod)).await)
     }
 
     /// Deletes a pod; a missing one is not an error.
@@ -136,10 +134,7 @@ impl Cluster {
         let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
         let parameters = DeleteParams::default();
         let asked = || format!("delete pod {namespace}/{name}");
-        match self.ask(asked, pods.delete(name, &parameters)).await {
-            Err(error) if error.is_gone() => Ok(()),
-            deleted => deleted.map(drop),
-        }
+        deleted(self.ask(asked, pods.delete(name, &parameters)).await)
     }
 }
 

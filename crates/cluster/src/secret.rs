@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use landfall_model::Secret;
 
+use crate::error::{created, deleted};
 use crate::{Cluster, Error};
 
 /// Secrets per response.
@@ -78,10 +79,7 @@ impl Cluster {
         };
         let parameters = PostParams::default();
         let asked = || format!("create Secret {namespace}/{name}");
-        match self.ask(asked, secrets.create(&parameters, &object)).await {
-            Err(error) if error.is_conflict() => Ok(()),
-            created => created.map(drop),
-        }
+        created(self.ask(asked, secrets.create(&parameters, &object)).await)
     }
 
     /// Deletes a Secret; a missing one is not an error.
@@ -89,9 +87,6 @@ impl Cluster {
         let secrets: Api<SecretObject> = Api::namespaced(self.client(), namespace);
         let parameters = DeleteParams::default();
         let asked = || format!("delete Secret {namespace}/{name}");
-        match self.ask(asked, secrets.delete(name, &parameters)).await {
-            Err(error) if error.is_gone() => Ok(()),
-            deleted => deleted.map(drop),
-        }
+        deleted(self.ask(asked, secrets.delete(name, &parameters)).await)
     }
 }

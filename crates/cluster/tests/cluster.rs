@@ -41,13 +41,13 @@ async fn nodes_are_written_on(server: &ApiServer, cluster: &Cluster) {
     let key = "container-linux-update.v1.coreos.com/hook";
     cluster.annotate_node("n1", key, Some("true")).await.unwrap();
     cluster.label_node("n1", "landfall.dev/x", Some("y")).await.unwrap();
-    let notes = cluster.node_notes("n1").await.unwrap().unwrap();
+    let notes = cluster.node_facts("n1").await.unwrap().unwrap();
     assert_eq!(notes.annotations.get(key).map(String::as_str), Some("true"));
     assert_eq!(notes.labels.get("keep").map(String::as_str), Some("me"));
     assert_eq!(notes.labels.get("landfall.dev/x").map(String::as_str), Some("y"));
     cluster.annotate_node("n1", key, None).await.unwrap();
-    assert!(!cluster.node_notes("n1").await.unwrap().unwrap().annotations.contains_key(key));
-    assert_eq!(cluster.node_notes("nobody").await.unwrap(), None);
+    assert!(!cluster.node_facts("n1").await.unwrap().unwrap().annotations.contains_key(key));
+    assert_eq!(cluster.node_facts("nobody").await.unwrap(), None);
     assert!(cluster.annotate_node("nobody", key, None).await.unwrap_err().is_answer());
 }
 

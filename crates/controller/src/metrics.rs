@@ -34,11 +34,11 @@ pub struct Metrics {
     /// Whether the cluster has responded at least once.
     connected: AtomicBool,
     phases: Mutex<[usize; Phase::ALL.len()]>,
-    looks_failed: Counter,
-    writes_failed: Counter,
+    pub(crate) looks_failed: Counter,
+    pub(crate) writes_failed: Counter,
     evictions: Counter,
-    evictions_refused: Counter,
-    runners_refused: Counter,
+    pub(crate) evictions_refused: Counter,
+    pub(crate) runners_refused: Counter,
     approvals: Counter,
 }
 
@@ -56,22 +56,6 @@ impl Metrics {
             *count = world.records.values().filter(|record| record.phase == phase).count();
         }
         *self.phases.lock().unwrap_or_else(PoisonError::into_inner) = counts;
-    }
-
-    pub(crate) fn look_failed(&self) {
-        self.looks_failed.increment();
-    }
-
-    pub(crate) fn write_failed(&self) {
-        self.writes_failed.increment();
-    }
-
-    pub(crate) fn refused(&self) {
-        self.evictions_refused.increment();
-    }
-
-    pub(crate) fn runner_refused(&self) {
-        self.runners_refused.increment();
     }
 
     pub(crate) fn done(&self, action: &Action) {

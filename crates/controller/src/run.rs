@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_cluster::{Cluster, NodeEvent};
+use landfall_cluster::{Cluster, Event, Subject};
 use landfall_model::chain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -77,7 +77,7 @@ async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Insta
                 )
             }
             Err(error) => {
-                metrics.look_failed();
+                metrics.looks_failed.increment();
                 tracing::warn!(error = %chain(&error), "The cluster could not be looked at.");
                 (String::new(), BUSY)
             }
@@ -111,16 +111,16 @@ async fn carry_out(
                 tell(controller, world, action).await;
             }
             Ok(Outcome::Refused { pod, reason }) => {
-                metrics.refused();
+                metrics.evictions_refused.increment();
                 refused.evictions.insert(pod, reason);
             }
             // The next pass decides again: another client may have written first.
             Err(error) => {
-                metrics.write_failed();
+                metrics.writes_failed.increment();
                 tracing::warn!(error = %chain(&error), "A write was not made.");
                 let is_runner = matches!(action, Action::StartRunner { .. } | Action::MakeSecret { .. });
                 if is_runner && let Some(why) = error.decision() {
-                    metrics.runner_refused();
+                    metrics.runners_refused.increment();
                     refused.runners.insert(action.node().to_owned(), why);
                 }
             }
@@ -141,8 +141,8 @@ async fn tell(controller: &Controller, world: &World, action: &Action) {
     }
     let reason = if record.reason.is_empty() { record.phase.name() } else { &record.reason };
     tracing::info!(node, phase = record.phase.name(), reason, message = record.message, "A node goes on.");
-    let event = NodeEvent {
-        node,
+    let event = Event {
+        about: Subject::Node { name: node },
         component: MANAGER,
         instance: &controller.identity,
         action: "InPlaceBootstrap",

@@ -14,11 +14,11 @@ pub struct Metrics {
     leads: AtomicBool,
     connected: AtomicBool,
     counts: Mutex<Counts>,
-    looks_failed: Counter,
-    hub_failed: Counter,
+    pub(crate) looks_failed: Counter,
+    pub(crate) hub_failed: Counter,
     written: Counter,
-    writes_failed: Counter,
-    conflicts: Counter,
+    pub(crate) writes_failed: Counter,
+    pub(crate) conflicts: Counter,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,22 +52,6 @@ impl Metrics {
             *count = machines().filter(|machine| is_so(machine)).count();
         }
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
-    }
-
-    pub(crate) fn look_failed(&self) {
-        self.looks_failed.increment();
-    }
-
-    pub(crate) fn hub_failed(&self) {
-        self.hub_failed.increment();
-    }
-
-    pub(crate) fn write_failed(&self) {
-        self.writes_failed.increment();
-    }
-
-    pub(crate) fn conflict(&self) {
-        self.conflicts.increment();
     }
 
     pub(crate) fn done(&self, action: &Action) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_cluster::{Cluster, ObjectEvent};
+use landfall_cluster::{Cluster, Event, Subject};
 use landfall_model::chain;
 use tokio_util::sync::CancellationToken;
 
@@ -94,7 +94,7 @@ async fn work(controller: &Controller, mut leading: Leading) {
         let has_written = match seen {
             Ok(look) => {
                 if look.world.hearing != Hearing::Whole {
-                    controller.metrics.hub_failed();
+                    controller.metrics.hub_failed.increment();
                 }
                 if !look.ambiguous.is_empty() {
                     let names = look.ambiguous.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
@@ -104,7 +104,7 @@ async fn work(controller: &Controller, mut leading: Leading) {
                 carry_out(controller, &leading, &look, &mut memory).await
             }
             Err(error) => {
-                controller.metrics.look_failed();
+                controller.metrics.looks_failed.increment();
                 tracing::warn!(error = %chain(&error), "The cluster could not be looked at.");
                 false
             }
@@ -135,11 +135,11 @@ async fn carry_out(controller: &Controller, leading: &Leading, look: &Look, memo
             Ok(Outcome::Gone) => {}
             Ok(Outcome::Conflict) => {
                 memory.failed.insert(uid.clone(), look.world.now);
-                controller.metrics.conflict();
+                controller.metrics.conflicts.increment();
                 tracing::warn!(?action, "Somebody else owns what is ours: it is left to them.");
             }
             Err(error) => {
-                controller.metrics.write_failed();
+                controller.metrics.writes_failed.increment();
                 let is_denied = matches!(error.answer(), Some((403 | 422, _)));
                 if is_denied && let Action::Hook { .. } = &action {
                     // Logged once: the same applies to every failed Machine.
@@ -173,10 +173,8 @@ async fn tell(controller: &Controller, shape: Shape, action: &Action) {
         _ => return,
     };
     tracing::info!(machine = machine.name, namespace = machine.namespace, reason, "A Machine was told.");
-    let event = ObjectEvent {
-        kind: &shape.machine(),
-        place: machine.place(),
-        uid: &machine.uid,
+    let event = Event {
+        about: Subject::Object { kind: &shape.machine(), place: machine.place(), uid: &machine.uid },
         component: MANAGER,
         instance: &controller.identity,
         action: "Bootstrap",
@@ -184,7 +182,7 @@ async fn tell(controller: &Controller, shape: Shape, action: &Action) {
         note,
         warning,
     };
-    if let Err(error) = controller.cluster.tell_of(&event).await {
+    if let Err(error) = controller.cluster.tell(&event).await {
         tracing::info!(error = %chain(&error), "An Event was not written.");
     }
 }

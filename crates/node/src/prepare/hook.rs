@@ -206,7 +206,7 @@ pub async fn is_asked_for(
     moment: Moment,
 ) -> Result<bool, HookError> {
     let failed = |source| HookError::Notes { node: node.to_owned(), source: Box::new(source) };
-    let notes = cluster(env, kubeconfig).await.map_err(failed)?.node_notes(node).await.map_err(failed)?;
+    let notes = cluster(env, kubeconfig).await.map_err(failed)?.node_facts(node).await.map_err(failed)?;
     let notes = notes.ok_or_else(|| HookError::NoNode { node: node.to_owned() })?;
     Ok(moment.is_asked_for(&notes.labels))
 }
