@@ -13,6 +13,7 @@ mod event;
 mod fleet;
 mod forward;
 mod lease;
+pub mod manifest;
 mod node;
 mod objects;
 mod placed;

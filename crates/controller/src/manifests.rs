@@ -1,16 +1,18 @@
-//! The objects that install the controller, and the pod it starts on a node: values, never text templates.
+//! The objects that install the controller, and the pod it starts on a node.
 //!
 //! No pod may read the Secret of another node. The kubelet mounts a node's Secret into the pod on that node,
 //! and a kubelet may fetch only the Secrets of its own pods. The pod's account may read no Secret. An
 //! admission policy restricts the account's permissions (removing node labels, writing the node's state) to
 //! the node of the pod.
 
+use std::iter;
+
+use landfall_cluster::manifest::{object, objects};
+use landfall_model::in_place::{LABEL, SECRET_KEY, SEED_LABEL, STATE_ANNOTATION};
 use serde_json::{Value, json};
 
-use landfall_model::in_place::{LABEL, SECRET_KEY, SEED_LABEL, STATE_ANNOTATION};
-
 use crate::certificates::{CLIENT_SIGNER, SERVING_SIGNER};
-use crate::record::{KIND, Phase};
+use crate::record::Phase;
 
 pub const MANAGER: &str = "landfall-controller";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -20,13 +22,27 @@ pub const RUNNER_SELECTOR: &str = "app.kubernetes.io/name=landfall-in-place";
 pub const LEASE: &str = "landfall-controller";
 /// Default namespace of the installation.
 pub const NAMESPACE: &str = "landfall";
-const NAME: &str = "app.kubernetes.io/name";
 /// An unprivileged user ID for pods that need no permissions on their node.
-pub(crate) const USER: u32 = 65_532;
-/// Mount path of the Secret in the pod.
-const SECRET_FOLDER: &str = "/run/landfall-secret";
+const USER: u32 = 65_532;
 
-/// Settings of an installation.
+/// Stems of the file names of the objects in `in-place.yaml`.
+const STEMS: [&str; 12] = [
+    "namespace",
+    "account",
+    "runner-account",
+    "cluster-role",
+    "cluster-role-binding",
+    "role",
+    "role-binding",
+    "runner-cluster-role",
+    "runner-cluster-role-binding",
+    "policy",
+    "policy-binding",
+    RUNNER_SECURITY,
+];
+/// Only for OpenShift.
+const RUNNER_SECURITY: &str = "runner-security-context-binding";
+
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Namespace of the Secrets, the pods and the Lease.
@@ -59,52 +75,17 @@ pub enum Platform {
 
 /// Returns the pod that runs the bootstrap on one node.
 pub fn runner(settings: &Settings, node: &str, secret: &str) -> Value {
-    let mut arguments = vec![
-        "node".to_owned(),
-        "in-place".to_owned(),
-        "--root=/host".to_owned(),
-        "--reboot=systemd".to_owned(),
-        // The label may be removed before this pod starts.
-        "--if-labelled".to_owned(),
-        format!("--secret-file={SECRET_FOLDER}/{SECRET_KEY}"),
+    let values = [
+        ("RUNNER", json!(RUNNER)),
+        ("MANAGER", json!(MANAGER)),
+        ("NODE", json!(node)),
+        ("NAMESPACE", json!(settings.namespace)),
+        ("IMAGE", json!(settings.image)),
+        ("SECRET", json!(secret)),
+        ("SECRET_KEY", json!(SECRET_KEY)),
+        ("ARGUMENTS", json!(settings.runner_arguments)),
     ];
-    arguments.extend(settings.runner_arguments.iter().cloned());
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": format!("{RUNNER}-{node}"),
-            "namespace": settings.namespace,
-            "labels": {NAME: RUNNER, MANAGED_BY: MANAGER},
-        },
-        "spec": {
-            // The node is cordoned, so the pod bypasses the scheduler.
-            "nodeName": node,
-            "serviceAccountName": RUNNER,
-            "restartPolicy": "OnFailure",
-            "priorityClassName": "system-node-critical",
-            "hostPID": true,
-            "hostNetwork": true,
-            "tolerations": [{"operator": "Exists"}],
-            "containers": [{
-                "name": "in-place",
-                "image": settings.image,
-                "command": ["/landfall"],
-                "args": arguments,
-                "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-                "securityContext": {"privileged": true, "runAsUser": 0},
-                "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-                "volumeMounts": [
-                    {"name": "host", "mountPath": "/host"},
-                    {"name": "secret", "mountPath": SECRET_FOLDER, "readOnly": true},
-                ],
-            }],
-            "volumes": [
-                {"name": "host", "hostPath": {"path": "/"}},
-                {"name": "secret", "secret": {"secretName": secret, "defaultMode": 0o400}},
-            ],
-        },
-    })
+    object(include_str!("../manifests/runner.yaml"), &values)
 }
 
 /// Returns all objects in the order of their application, each with the stem of its file name.
@@ -114,245 +95,38 @@ pub fn install(
     platform: Platform,
     arguments: &[String],
 ) -> Vec<(&'static str, Value)> {
-    let namespace = &settings.namespace;
-    let [policy, policy_binding] = own_node_only(namespace);
-    let mut all = vec![
-        ("definition", crd()),
-        (
-            "namespace",
-            json!({
-                "apiVersion": "v1", "kind": "Namespace",
-                "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
-            }),
-        ),
-        ("account", account(namespace, MANAGER)),
-        ("runner-account", account(namespace, RUNNER)),
-        (
-            "cluster-role",
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": MANAGER}, "rules": cluster_rules(rights),
-            }),
-        ),
-        ("cluster-role-binding", binding("ClusterRoleBinding", None, "ClusterRole", MANAGER, namespace)),
-        (
-            "role",
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-                "metadata": {"name": MANAGER, "namespace": namespace}, "rules": namespace_rules(settings),
-            }),
-        ),
-        ("role-binding", binding("RoleBinding", Some(namespace), "Role", MANAGER, namespace)),
-        (
-            "runner-cluster-role",
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": RUNNER},
-                "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}],
-            }),
-        ),
-        (
-            "runner-cluster-role-binding",
-            binding("ClusterRoleBinding", None, "ClusterRole", RUNNER, namespace),
-        ),
-        ("policy", policy),
-        ("policy-binding", policy_binding),
+    let approval = match rights {
+        Rights::Usual => Value::Null,
+        Rights::Approving => {
+            let signers = [("SIGNERS", json!([CLIENT_SIGNER, SERVING_SIGNER]))];
+            object(include_str!("../manifests/approval-rules.yaml"), &signers)
+        }
+    };
+    let template = settings.template.as_ref().map(
+        |name| json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get"]}),
+    );
+    let values = [
+        ("NAMESPACE", json!(settings.namespace)),
+        ("MANAGER", json!(MANAGER)),
+        ("RUNNER", json!(RUNNER)),
+        ("LEASE", json!(LEASE)),
+        ("LABEL", json!(LABEL)),
+        ("SEED_LABEL", json!(SEED_LABEL)),
+        ("STATE_ANNOTATION", json!(STATE_ANNOTATION)),
+        ("APPROVAL_RULES", approval),
+        ("TEMPLATE_RULE", json!(template)),
     ];
-    if platform == Platform::Openshift {
-        all.push(("runner-security-context-binding", privileged_runner(namespace)));
-    }
-    all.push(("deployment", deployment(settings, platform, arguments)));
-    all
-}
-
-/// Returns the RoleBinding that OpenShift requires for the account of a privileged pod.
-fn privileged_runner(namespace: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": {"name": format!("{RUNNER}-privileged"), "namespace": namespace},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:openshift:scc:privileged",
-        },
-        "subjects": [{"kind": "ServiceAccount", "name": RUNNER, "namespace": namespace}],
-    })
+    let all = STEMS.into_iter().zip(objects(include_str!("../manifests/in-place.yaml"), &values));
+    iter::once(("definition", crd()))
+        .chain(all.filter(|(stem, _)| *stem != RUNNER_SECURITY || platform == Platform::Openshift))
+        .chain(iter::once(("deployment", deployment(settings, platform, arguments))))
+        .collect()
 }
 
 /// Returns the CustomResourceDefinition of `NodeBootstrap`.
 pub fn crd() -> Value {
-    let text = json!({"type": "string"});
-    let time = json!({"type": "string", "format": "date-time"});
-    let texts = json!({"type": "object", "additionalProperties": {"type": "string"}});
-    let list = json!({"type": "array", "items": {"type": "string"}});
-    let phases: Vec<&str> = Phase::ALL.iter().map(|phase| phase.name()).collect();
-    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
-    let status = json!({
-        "type": "object",
-        "required": ["phase", "since"],
-        "properties": {
-            "phase": {"type": "string", "enum": phases},
-            "reason": text, "message": text, "state": text, "attempt": text,
-            "bootBefore": text, "nodeBefore": text, "source": text, "cordonedBefore": {"type": "boolean"},
-            "since": time, "started": time, "handedOver": time, "finished": time,
-            "saved": {"type": "object", "properties": {
-                "labels": texts, "annotations": texts, "taints": list,
-            }},
-            "approved": list,
-        },
-    });
-    let schema = json!({
-        "type": "object",
-        "description": "The way of one node through an in-place bootstrap. Written by the controller; deleting it says that a \
-            failure was looked after.",
-        "properties": {
-            "spec": {
-                "type": "object", "properties": {"nodeName": text}, "required": ["nodeName"],
-                "x-kubernetes-validations": [
-                    {"rule": "self.nodeName == oldSelf.nodeName", "message": "it is about one node, for good"},
-                ],
-            },
-            "status": status,
-        },
-    });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{}.{}", KIND.plural, KIND.group)},
-        "spec": {
-            "group": KIND.group,
-            "scope": "Cluster",
-            "names": {
-                "kind": KIND.kind, "plural": KIND.plural, "singular": "nodebootstrap", "shortNames": ["nbs"],
-            },
-            "versions": [{
-                "name": KIND.version, "served": true, "storage": true,
-                "subresources": {"status": {}},
-                "additionalPrinterColumns": [
-                    column("Phase", ".status.phase"),
-                    column("State", ".status.state"),
-                    column("Reason", ".status.reason"),
-                    json!({"name": "Since", "type": "date", "jsonPath": ".status.since"}),
-                    json!({"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1}),
-                ],
-                "schema": {"openAPIV3Schema": schema},
-            }],
-        },
-    })
-}
-
-fn cluster_rules(rights: Rights) -> Vec<Value> {
-    let mut rules = vec![
-        json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch", "patch"]}),
-        json!({"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}),
-        json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}),
-        json!({"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}),
-        json!({"apiGroups": [KIND.group], "resources": [KIND.plural],
-            "verbs": ["list", "create", "patch", "delete"]}),
-        json!({"apiGroups": [KIND.group], "resources": [format!("{}/status", KIND.plural)], "verbs": ["patch"]}),
-        json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}),
-    ];
-    if rights == Rights::Approving {
-        let group = "certificates.k8s.io";
-        rules.extend([
-            json!({"apiGroups": [group], "resources": ["certificatesigningrequests"], "verbs": ["get", "list"]}),
-            json!({"apiGroups": [group], "resources": ["certificatesigningrequests/approval"],
-                "verbs": ["update"]}),
-            json!({"apiGroups": [group], "resources": ["signers"], "verbs": ["approve"],
-                "resourceNames": [CLIENT_SIGNER, SERVING_SIGNER]}),
-        ]);
-    }
-    rules
-}
-
-fn namespace_rules(settings: &Settings) -> Vec<Value> {
-    let mut rules = vec![
-        json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete"]}),
-        json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "create", "delete"]}),
-        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}),
-        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [LEASE],
-            "verbs": ["get", "update"]}),
-    ];
-    if let Some(template) = &settings.template {
-        rules.push(json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": [template],
-            "verbs": ["get"]}));
-    }
-    rules
-}
-
-pub(crate) fn account(namespace: &str, name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
-}
-
-pub(crate) fn binding(kind: &str, within: Option<&str>, role: &str, name: &str, namespace: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-        "metadata": match within {
-            Some(within) => json!({"name": name, "namespace": within}),
-            None => json!({"name": name}),
-        },
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-    })
-}
-
-/// Returns an admission policy and the binding that enforces it in the whole cluster.
-pub(crate) fn admission(name: &str, spec: &Value) -> [Value; 2] {
-    let object = |kind: &str, spec: &Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-    let bound = json!({"policyName": name, "validationActions": ["Deny"]});
-    [object("ValidatingAdmissionPolicy", spec), object("ValidatingAdmissionPolicyBinding", &bound)]
-}
-
-/// Returns a validation: an expression that must be true, and the message otherwise.
-pub(crate) fn unless(expression: impl Into<Value>, message: &str) -> Value {
-    json!({"expression": expression.into(), "message": message})
-}
-
-/// Returns a policy that limits the pod on a node to that node, and to the fields it needs to change.
-fn own_node_only(namespace: &str) -> [Value; 2] {
-    let user = format!("system:serviceaccount:{namespace}:{RUNNER}");
-    let name = "landfall-in-place-own-node";
-    let map = |of: &str, what: &str| format!("has({of}.metadata.{what}) ? {of}.metadata.{what} : {{}}");
-    let variable = |name: &str, expression: String| json!({"name": name, "expression": expression});
-    let spec = json!({
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [{
-            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"],
-        }]},
-        "matchConditions": [{
-            "name": "by-the-pod-on-a-node", "expression": format!("request.userInfo.username == '{user}'"),
-        }],
-        "variables": [
-            variable("labels", map("object", "labels")),
-            variable("labelsBefore", map("oldObject", "labels")),
-            variable("notes", map("object", "annotations")),
-            variable("notesBefore", map("oldObject", "annotations")),
-        ],
-        "validations": [
-            unless(
-                "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][?0].orValue('') == \
-                 object.metadata.name"
-                    .to_owned(),
-                "the pod on a node may change its own node only",
-            ),
-            unless("object.spec == oldObject.spec", "the pod on a node may not change its spec"),
-            unless(
-                format!(
-                    "variables.labels.all(k, k in variables.labelsBefore && \
-                     variables.labels[k] == variables.labelsBefore[k]) && \
-                     variables.labelsBefore.all(k, k in variables.labels || k in ['{SEED_LABEL}', '{LABEL}'])"
-                ),
-                "the pod on a node may take off the labels that asked for it, and no other",
-            ),
-            unless(
-                format!(
-                    "variables.notes.all(k, k == '{STATE_ANNOTATION}' || (k in variables.notesBefore && \
-                     variables.notes[k] == variables.notesBefore[k])) && \
-                     variables.notesBefore.all(k, k in variables.notes || k == '{STATE_ANNOTATION}')"
-                ),
-                "the pod on a node may tell its state, and nothing else",
-            ),
-        ],
-    });
-    admission(name, &spec)
+    let phases = Phase::ALL.map(Phase::name);
+    object(include_str!("../manifests/definition.yaml"), &[("PHASES", json!(phases))])
 }
 
 fn deployment(settings: &Settings, platform: Platform, arguments: &[String]) -> Value {
@@ -367,60 +141,34 @@ fn deployment(settings: &Settings, platform: Platform, arguments: &[String]) -> 
         all.push(format!("--selector={}", settings.selector));
     }
     all.extend(arguments.iter().cloned());
-    deployment_of(MANAGER, &settings.namespace, &settings.image, platform, &all)
+    deployment_of(MANAGER, &settings.namespace, &settings.image, platform, &all, None)
 }
 
-/// Returns the Deployment of a controller. One replica leads; another one takes over when the leader's own
-/// node is drained.
+/// Returns the Deployment of a controller, with a Secret mounted at a folder.
 pub(crate) fn deployment_of(
     name: &str,
     namespace: &str,
     image: &str,
     platform: Platform,
     arguments: &[String],
+    secret: Option<(&str, &str)>,
 ) -> Value {
-    let labels = json!({NAME: name});
-    let mut user = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
     // OpenShift assigns the user ID from the namespace's range and rejects any other one.
-    if platform == Platform::Kubernetes {
-        user["runAsUser"] = json!(USER);
-    }
-    let probe = |path: &str| json!({"httpGet": {"path": path, "port": "metrics"}, "periodSeconds": 10});
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "serviceAccountName": name,
-                    "priorityClassName": "system-cluster-critical",
-                    "securityContext": user,
-                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
-                        "weight": 100,
-                        "podAffinityTerm": {
-                            "labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname",
-                        },
-                    }]}},
-                    "containers": [{
-                        "name": "controller",
-                        "image": image,
-                        "command": ["/landfall"],
-                        "args": arguments,
-                        "ports": [{"name": "metrics", "containerPort": 9464}],
-                        "livenessProbe": probe("/livez"),
-                        "readinessProbe": probe("/readyz"),
-                        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-                        "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-                            "capabilities": {"drop": ["ALL"]}},
-                    }],
-                },
-            },
-        },
-    })
+    let user = (platform == Platform::Kubernetes).then_some(USER);
+    let mounts = secret.map(|(_, folder)| json!([{"name": "hub", "mountPath": folder, "readOnly": true}]));
+    let volumes = secret
+        .map(|(name, _)| json!([{"name": "hub", "secret": {"secretName": name, "defaultMode": 0o440}}]));
+    let values = [
+        ("NAME", json!(name)),
+        ("NAMESPACE", json!(namespace)),
+        ("IMAGE", json!(image)),
+        ("USER", json!(user)),
+        ("FILE_GROUP", json!(user.filter(|_| secret.is_some()))),
+        ("ARGUMENTS", json!(arguments)),
+        ("MOUNTS", json!(mounts)),
+        ("VOLUMES", json!(volumes)),
+    ];
+    object(include_str!("../manifests/deployment.yaml"), &values)
 }
 
 #[cfg(test)]

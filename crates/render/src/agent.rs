@@ -1,5 +1,6 @@
 //! Installation of the node agent by each of its four methods.
 
+use landfall_cluster::manifest;
 use serde_json::{Map, Value, json};
 
 use crate::carriers::{Carriers, FOLDER, Sight};
@@ -194,28 +195,8 @@ fn daemon_set(settings: &Settings) -> Vec<(&'static str, Value)> {
 }
 
 fn pod(settings: &Settings) -> Value {
-    let mut arguments =
-        vec!["agent".to_owned(), format!("--root={HOST}"), "--state=/var/lib/landfall/agent".to_owned()];
-    let mut mounts = vec![
-        json!({"name": "host", "mountPath": HOST, "readOnly": true, "mountPropagation": "HostToContainer"}),
-        json!({"name": "state", "mountPath": "/var/lib/landfall"}),
-    ];
-    let mut volumes = vec![
-        json!({
-            "name": "host",
-            "# hostPath": "Logs, settings and processes are all over the machine. It writes none of them.",
-            "hostPath": {"path": "/", "type": "Directory"},
-        }),
-        json!({"name": "state", "hostPath": {"path": "/var/lib/landfall", "type": "DirectoryOrCreate"}}),
-    ];
     let carriers = &settings.carriers;
-    arguments.extend(
-        carriers.arguments(settings.sight()).into_iter().map(|(name, value)| format!("{name}={value}")),
-    );
-    if settings.way == Way::DaemonSet && !carriers.authorities().is_empty() {
-        mounts.push(json!({"name": "authorities", "mountPath": POD_AUTHORITIES, "readOnly": true}));
-        volumes.push(json!({"name": "authorities", "configMap": {"name": NAME}}));
-    }
+    let arguments = carriers.arguments(settings.sight()).into_iter();
     let security = match settings.target {
         Target::Openshift => json!({
             "# privileged": "SELinux lets no other container read the host.",
@@ -228,37 +209,23 @@ fn pod(settings: &Settings) -> Value {
             "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH", "DAC_OVERRIDE"]},
         }),
     };
-    let mut spec = json!({
-        "# hostNetwork": "A node whose network does not come up is what it is for.",
-        "hostNetwork": true,
-        "dnsPolicy": "Default",
-        "priorityClassName": "system-node-critical",
-        "# tolerations": "Nodes that are not ready are those it is for.",
-        "tolerations": [{"operator": "Exists"}],
-        "terminationGracePeriodSeconds": 5,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [{
-            "name": "agent",
-            "image": settings.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": ["/landfall"],
-            "args": arguments,
-            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
-            "securityContext": security,
-            "volumeMounts": mounts,
-        }],
-        "volumes": volumes,
-    });
-    if let Some(port) = carriers.port() {
-        spec["containers"][0]["# ports"] = json!("Told so that no two pods of a node want the same.");
-        spec["containers"][0]["ports"] = json!([{"name": "serve", "containerPort": port, "hostPort": port}]);
-    }
-    if settings.way == Way::DaemonSet {
-        spec["serviceAccountName"] = json!(NAME);
-        spec["# automountServiceAccountToken"] = json!("It asks the API nothing.");
-        spec["automountServiceAccountToken"] = json!(false);
-    }
-    spec
+    let in_set = settings.way == Way::DaemonSet;
+    let mounted = in_set && !carriers.authorities().is_empty();
+    let mount = json!({"name": "authorities", "mountPath": POD_AUTHORITIES, "readOnly": true});
+    let volume = json!({"name": "authorities", "configMap": {"name": NAME}});
+    let ports =
+        carriers.port().map(|port| json!([{"name": "serve", "containerPort": port, "hostPort": port}]));
+    let values = [
+        ("ACCOUNT", json!(in_set.then_some(NAME))),
+        ("TOKEN", json!(in_set.then_some(false))),
+        ("IMAGE", json!(settings.image)),
+        ("ARGUMENTS", arguments.map(|(name, value)| format!("{name}={value}")).collect()),
+        ("PORTS", json!(ports)),
+        ("SECURITY", security),
+        ("AUTHORITIES_MOUNT", json!(mounted.then_some(mount))),
+        ("AUTHORITIES_VOLUME", json!(mounted.then_some(volume))),
+    ];
+    manifest::object(include_str!("../files/agent-pod.yaml"), &values)
 }
 
 fn missing_download() -> RenderError {

@@ -51,7 +51,6 @@ pub(crate) struct Values {
     pub(crate) gatherers: Option<String>,
 }
 
-/// Returns all files of the chart.
 pub(crate) fn files(
     name: &str,
     about: &str,

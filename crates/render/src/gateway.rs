@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use landfall_cluster::manifest;
 use landfall_model::Secret;
 use serde_json::json;
 
@@ -51,32 +52,16 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
         package.files.push(HostFile::open(format!("/etc/systemd/system/{UNIT}.d/10-guard.conf"), drop_in()));
     }
     package.units.push(Unit { name: UNIT, text: unit() });
-    package.objects.push((
-        "cluster-role",
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": ROLE, "labels": objects::labels(ROLE)},
-            "# rules": "The gateway asks the API server whether a caller may `get` these.",
-            "rules": [{"nonResourceURLs": ["/bootstrap", "/bootstrap/*"], "verbs": ["get"]}],
-        }),
-    ));
-    if let Some(group) = &settings.gatherers {
-        let mut name = group.as_str();
-        if format == Format::Helm {
-            name = chart::GATHERERS;
-            package.values = chart::Values { gatherers: Some(group.clone()), ..chart::Values::default() };
-        }
-        package.objects.push((
-            "cluster-role-binding",
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": ROLE, "labels": objects::labels(ROLE)},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name}],
-            }),
-        ));
+    let mut group = settings.gatherers.clone();
+    if format == Format::Helm && group.is_some() {
+        package.values = chart::Values { gatherers: group, ..chart::Values::default() };
+        group = Some(chart::GATHERERS.to_owned());
+    }
+    let values = [("NAME", json!(ROLE)), ("LABELS", objects::labels(ROLE)), ("GROUP", json!(group))];
+    let rights = manifest::objects(include_str!("../files/gather-rights.yaml"), &values);
+    package.objects.extend(["cluster-role", "cluster-role-binding"].into_iter().zip(rights));
+    if group.is_none() {
+        package.objects.pop();
     }
     package.plan(format)
 }

@@ -4,11 +4,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use landfall_cluster::manifest;
 use landfall_model::Secret;
 use landfall_pki::{Authority, KeyedCertificate, Leaf, Purpose};
 use serde_json::{Value, json};
 
 use crate::package::{HostFile, Package, Unit};
+use crate::stores::Placed;
 use crate::tunnel::RunAs;
 use crate::{Download, Format, Plan, RenderError, Stores, Target, chart, names, objects};
 
@@ -28,6 +30,11 @@ const STORES: &str = "landfall-hub-stores";
 const STORES_FOLDER: &str = "/etc/landfall/stores";
 /// The path of the same files in a unit.
 const CREDENTIALS: &str = "${CREDENTIALS_DIRECTORY}";
+/// Stems of the file names of the objects in `hub.yaml`.
+const STEMS: [&str; 6] = ["namespace", "secret", "service", STATEFUL_SET, DISRUPTION_BUDGET, DEPLOYMENT];
+const STATEFUL_SET: &str = "stateful-set";
+const DISRUPTION_BUDGET: &str = "disruption-budget";
+const DEPLOYMENT: &str = "deployment";
 const MAX_REPLICAS: u32 = 50;
 
 #[derive(Clone, Debug)]
@@ -134,139 +141,66 @@ fn unit(settings: &Settings) -> String {
 
 fn objects(settings: &Settings, credentials: &Credentials, storage: &str) -> Vec<(&'static str, Value)> {
     let namespace = settings.namespace.as_str();
-    let metadata = || objects::metadata(NAME, namespace);
-    let selector = json!({"app.kubernetes.io/name": NAME});
-    let mut all = vec![
-        (
-            "namespace",
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {
-                "app.kubernetes.io/part-of": "landfall", "pod-security.kubernetes.io/enforce": "restricted",
-            }}}),
-        ),
-        ("service-account", objects::service_account(NAME, namespace)),
-        (
-            "secret",
-            json!({
-                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata(),
-                "data": {
-                    "tls.crt": STANDARD.encode(&credentials.serving.certificate),
-                    "tls.key": STANDARD.encode(credentials.serving.key.expose()),
-                    "token.key": STANDARD.encode(credentials.token_key.expose()),
-                },
-            }),
-        ),
-        (
-            "service",
-            json!({
-                "apiVersion": "v1", "kind": "Service", "metadata": metadata(),
-                "spec": {"selector": selector, "ports": [{"name": "https", "port": PORT, "targetPort": "https"}]},
-            }),
-        ),
+    let values = [
+        ("NAME", json!(NAME)),
+        ("NAMESPACE", json!(namespace)),
+        ("METADATA", objects::metadata(NAME, namespace)),
+        ("CERTIFICATE", json!(STANDARD.encode(&credentials.serving.certificate))),
+        ("KEY", json!(STANDARD.encode(credentials.serving.key.expose()))),
+        ("TOKEN_KEY", json!(STANDARD.encode(credentials.token_key.expose()))),
+        ("PORT", json!(PORT)),
+        ("POD", pod(settings)),
+        ("STORAGE", json!(storage)),
+        ("REPLICAS", json!(settings.replicas)),
     ];
-    let template = json!({"metadata": {"labels": objects::labels(NAME)}, "spec": pod(settings)});
-    if settings.stores.is_none() {
-        let stateful_set = json!({
-            "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
-            "metadata": metadata(),
-            "spec": {
-                "serviceName": NAME,
-                "# replicas": "One writer: its store is a file.",
-                "replicas": 1,
-                "selector": {"matchLabels": selector},
-                "template": template,
-                "volumeClaimTemplates": [{
-                    "metadata": {"name": "state"},
-                    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}},
-                }],
-            },
-        });
-        all.push(("stateful-set", stateful_set));
-        return all;
-    }
-    let deployment = json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": metadata(),
-        "spec": {
-            "# replicas": "As many as you like: they keep nothing of their own.",
-            "replicas": settings.replicas,
-            "selector": {"matchLabels": selector},
-            "template": template,
-        },
+    let objects = manifest::objects(include_str!("../files/hub.yaml"), &values);
+    let mut all: Vec<_> = STEMS.into_iter().zip(objects).collect();
+    // One hub writes a file; several share stores.
+    let shared = settings.stores.is_some();
+    all.retain(|(stem, _)| match *stem {
+        STATEFUL_SET => !shared,
+        DISRUPTION_BUDGET | DEPLOYMENT => shared,
+        _ => true,
     });
-    let budget = json!({
-        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata(),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}},
-    });
-    all.extend([("disruption-budget", budget), ("deployment", deployment)]);
+    all.insert(1, ("service-account", objects::service_account(NAME, namespace)));
     all
 }
 
 fn pod(settings: &Settings) -> Value {
-    let user = objects::unprivileged(settings.target);
-    let probe = |path: &str| json!({"httpGet": {"path": path, "port": "https", "scheme": "HTTPS"}, "periodSeconds": 10, "timeoutSeconds": 5});
-    let read_by_group = |secret: &str| json!({"secretName": secret, "# defaultMode": objects::READ_BY_GROUP, "defaultMode": 0o440});
-    let mut mounts = vec![json!({"name": "keys", "mountPath": FOLDER, "readOnly": true})];
-    let mut volumes = vec![json!({"name": "keys", "secret": read_by_group(NAME)})];
-    let (reports, bundles) = match &settings.stores {
-        None => {
-            mounts.push(json!({"name": "state", "mountPath": STATE}));
-            (format!("sqlite:{STATE}/hub.db"), format!("file:{STATE}/bundles"))
-        }
-        Some(stores) => {
-            let placed = stores.placed(STORES_FOLDER);
-            if !placed.files.is_empty() {
-                mounts.push(json!({"name": "stores", "mountPath": STORES_FOLDER, "readOnly": true}));
-                volumes.push(json!({"name": "stores", "secret": read_by_group(STORES)}));
-            }
-            (placed.reports, placed.bundles)
-        }
+    let Placed { reports, bundles, files } = match &settings.stores {
+        Some(stores) => stores.placed(STORES_FOLDER),
+        None => Placed {
+            reports: format!("sqlite:{STATE}/hub.db"),
+            bundles: format!("file:{STATE}/bundles"),
+            files: Vec::new(),
+        },
     };
-    mounts.push(json!({"name": "tmp", "mountPath": "/tmp"}));
-    volumes.push(json!({"name": "tmp", "emptyDir": {}}));
-    let mut spec = json!({
-        "serviceAccountName": NAME,
-        "automountServiceAccountToken": false,
-        "terminationGracePeriodSeconds": 30,
-        "securityContext": user,
-        "containers": [{
-            "name": "hub",
-            "image": settings.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": ["/landfall"],
-            "args": [
-                "hub",
-                format!("--listen=0.0.0.0:{PORT}"),
-                format!("--store={reports}"),
-                format!("--objects={bundles}"),
-                format!("--tls-cert={FOLDER}/tls.crt"),
-                format!("--tls-key={FOLDER}/tls.key"),
-                format!("--token-key={FOLDER}/token.key"),
-            ],
-            "ports": [{"name": "https", "containerPort": PORT}],
-            "livenessProbe": probe("/livez"),
-            "readinessProbe": probe("/readyz"),
-            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-            "securityContext": {
-                "allowPrivilegeEscalation": false,
-                "readOnlyRootFilesystem": true,
-                "capabilities": {"drop": ["ALL"]},
-            },
-            "volumeMounts": mounts,
-        }],
-        "volumes": volumes,
-    });
-    if settings.stores.is_some() {
-        spec["affinity"] = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
-            "weight": 100,
-            "podAffinityTerm": {
-                "labelSelector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
-                "topologyKey": "kubernetes.io/hostname",
-            },
-        }]}});
+    let (mut mount, mut volume, mut affinity) = (Value::Null, Value::Null, Value::Null);
+    if settings.stores.is_none() {
+        mount = json!({"name": "state", "mountPath": STATE});
+    } else {
+        affinity = manifest::object(include_str!("../files/hub-affinity.yaml"), &[]);
     }
-    spec
+    if !files.is_empty() {
+        mount = json!({"name": "stores", "mountPath": STORES_FOLDER, "readOnly": true});
+        volume = json!({"name": "stores", "secret": {
+            "secretName": STORES, "# defaultMode": "0440: for the group of the pod", "defaultMode": 0o440,
+        }});
+    }
+    let values = [
+        ("NAME", json!(NAME)),
+        ("LABELS", objects::labels(NAME)),
+        ("USER", objects::unprivileged(settings.target)),
+        ("AFFINITY", affinity),
+        ("IMAGE", json!(settings.image)),
+        ("PORT", json!(PORT)),
+        ("FOLDER", json!(FOLDER)),
+        ("REPORTS", json!(reports)),
+        ("BUNDLES", json!(bundles)),
+        ("STORE_MOUNT", mount),
+        ("STORES_VOLUME", volume),
+    ];
+    manifest::object(include_str!("../files/hub-pod.yaml"), &values)
 }
 
 // === impl Settings ===

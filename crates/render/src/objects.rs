@@ -7,8 +7,6 @@ use crate::Target;
 /// The user ID `nobody`, for processes that need no permissions on their node.
 const NOBODY: u32 = 65_534;
 
-/// Comments that several roles share; [`crate::yaml`] describes their rendering.
-pub(crate) const READ_BY_GROUP: &str = "0440: for the group of the pod";
 const CHOSEN_USER: &str = "OpenShift chooses the user, from the namespace's range.";
 
 /// Returns the security context of a pod that needs no permissions on its node.
@@ -58,20 +56,15 @@ pub(crate) fn service_account(name: &str, namespace: &str) -> Value {
 
 /// Binds the account to an OpenShift security context constraint.
 pub(crate) fn security_context_binding(name: &str, namespace: &str, constraint: &str) -> Value {
-    binding("RoleBinding", name, namespace, "ClusterRole", &format!("system:openshift:scc:{constraint}"))
-}
-
-/// Binds the account of this name to the role.
-pub(crate) fn binding(kind: &str, name: &str, namespace: &str, role_kind: &str, role: &str) -> Value {
-    let metadata = match kind {
-        "ClusterRoleBinding" => json!({"name": name, "labels": labels(name)}),
-        _ => metadata(name, namespace),
-    };
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
-        "metadata": metadata,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role},
+        "kind": "RoleBinding",
+        "metadata": metadata(name, namespace),
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": format!("system:openshift:scc:{constraint}"),
+        },
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
     })
 }

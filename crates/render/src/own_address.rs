@@ -127,36 +127,6 @@ fn certificates(settings: &Settings, days: u32) -> Vec<String> {
 
 /// Finds the address as the installer's own scripts do. It is the kubelet's setting, else the source address
 /// of outgoing packets.
-const ADDRESS: &str = r#"
-own_address() {
-  local told hint way address ways=(-4 -6)
-  told=$(sed -n 's/.*--node-ip="\{0,1\}\([0-9a-fA-F:.]*\).*/\1/p' /usr/local/bin/kubelet.sh 2>/dev/null | head -n 1)
-  hint=$(sed -n 's/^KUBELET_NODEIP_HINT=//p' /etc/default/nodeip-configuration 2>/dev/null | head -n 1)
-  case $told in
-  '' | 0.0.0.0) ;;
-  ::) ways=(-6 -4) ;;
-  *) echo "$told" && return ;;
-  esac
-  if [ -n "$hint" ]; then
-    address=$(ip -j route get "$hint" 2>/dev/null | jq -r '.[0].prefsrc // empty')
-    if [ -n "$address" ]; then echo "$address" && return; fi
-  fi
-  for way in "${ways[@]}"; do
-    case $way in
-    -4) address=$(ip -4 -j route get 1.1.1.1 2>/dev/null | jq -r '.[0].prefsrc // empty') ;;
-    -6) address=$(ip -6 -j route get 2001:4860:4860::8888 2>/dev/null | jq -r '.[0].prefsrc // empty') ;;
-    esac
-    if [ -n "$address" ]; then echo "$address" && return; fi
-  done
-  return 1
-}
-"#;
+const ADDRESS: &str = include_str!("../files/own-address.sh");
 
-const PUT: &str = r#"# Whole or not at all. A name with a dot before it is none for the kubelet.
-put() {
-  local folder=${2%/*} name=${2##*/}
-  mkdir -p "$folder"
-  cp --preserve=mode "$1" "$folder/.$name.landfall"
-  mv "$folder/.$name.landfall" "$2"
-}
-"#;
+const PUT: &str = include_str!("../files/put.sh");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::chart::{self, Values};
 use crate::download::Download;
 use crate::installer::MANIFESTS;
-use crate::{Content, File, Plan, RenderError, Target, names, teardown, yaml};
+use crate::{Content, Plan, RenderError, Target, names, teardown, yaml};
 
 /// Directory of the bootstrap machine's files in the installer's source.
 const INSTALLER: &str = "data/data/bootstrap";
@@ -89,7 +89,6 @@ pub(crate) fn install_script(package: &str) -> String {
     format!("/usr/local/bin/{package}-install.sh")
 }
 
-/// Returns a file in the format of Ignition.
 pub(crate) fn ignition_file(file: &HostFile) -> Value {
     let source = format!("data:;base64,{}", STANDARD.encode(file.content.text()));
     json!({"path": file.path, "mode": file.mode, "overwrite": true, "contents": {"source": source}})
@@ -144,8 +143,7 @@ impl Package {
             (_, Target::Capi) => self.cluster_api(&mut plan)?,
             _ => {
                 for file in self.files {
-                    let path = format!("host{}", file.path).into();
-                    plan.files.push(File { path, mode: file.mode, content: file.content });
+                    plan.put("host", file);
                 }
                 for unit in self.units {
                     plan.add(format!("host/etc/systemd/system/{}", unit.name), 0o644, unit.text);
@@ -160,15 +158,13 @@ impl Package {
         }
         if format == Format::Helm {
             for file in chart::files(self.name, self.description, self.objects, self.values)? {
-                let path = format!("chart/{}", file.path).into();
-                plan.files.push(File { path, mode: file.mode, content: file.content });
+                plan.put("chart/", file);
             }
             return Ok(plan);
         }
         let names: Vec<String> = manifests.iter().map(|file| file.path.clone()).collect();
         for file in manifests {
-            let path = format!("manifests/{}", file.path).into();
-            plan.files.push(File { path, mode: file.mode, content: file.content });
+            plan.put("manifests/", file);
         }
         if format == Format::Kustomize {
             let base = json!({
@@ -213,8 +209,7 @@ impl Package {
             if self.target == Target::Openshift {
                 self.files.push(HostFile { path: format!("{MANIFESTS}/{}", file.path), ..file });
             } else {
-                let path = format!("manifests/{}", file.path).into();
-                plan.files.push(File { path, mode: file.mode, content: file.content });
+                plan.put("manifests/", file);
             }
         }
         if self.files.is_empty() && self.units.is_empty() {
@@ -248,12 +243,10 @@ impl Package {
         }
         let mut plan = Plan::default();
         for file in manifests {
-            let path = format!("{INSTALLER}/files{MANIFESTS}/{}", file.path).into();
-            plan.files.push(File { path, mode: file.mode, content: file.content });
+            plan.put(&format!("{INSTALLER}/files{MANIFESTS}/"), file);
         }
         for file in self.files {
-            let path = format!("{INSTALLER}/files{}", file.path).into();
-            plan.files.push(File { path, mode: file.mode, content: file.content });
+            plan.put(&format!("{INSTALLER}/files"), file);
         }
         for unit in self.units {
             plan.add(format!("{INSTALLER}/systemd/common/units/{}", unit.name), 0o644, unit.text);
@@ -403,7 +396,6 @@ fn drop_in(unit: &str, name: &str, text: String) -> HostFile {
     HostFile::open(format!("/etc/systemd/system/{unit}.d/{name}.conf"), text)
 }
 
-/// Returns the key of a file in its Secret.
 fn secret_key(file: &HostFile) -> String {
     file.path.trim_start_matches('/').replace('/', ".")
 }

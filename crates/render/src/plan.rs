@@ -8,6 +8,7 @@ use landfall_durable::{self as durable, Access, HostDisk};
 use landfall_model::Secret;
 
 use crate::RenderError;
+use crate::package::HostFile;
 
 /// Mode of files with a private key: readable by their owner only.
 const SECRET_MODE: u32 = 0o600;
@@ -43,6 +44,12 @@ impl Plan {
     pub fn add_secret(&mut self, path: impl Into<PathBuf>, text: impl Into<String>) {
         let content = Content::Secret(Secret::new(text.into()));
         self.files.push(File { path: path.into(), mode: SECRET_MODE, content });
+    }
+
+    /// Adds a file of a host below a directory.
+    pub(crate) fn put(&mut self, folder: &str, file: HostFile) {
+        let HostFile { path, mode, content } = file;
+        self.files.push(File { path: format!("{folder}{path}").into(), mode, content });
     }
 
     /// Returns names and modes of all files, then the contents of those that are not secret.

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use landfall_cluster::manifest;
 use serde_json::{Value, json};
 
 use crate::authority::check_days;
@@ -275,36 +276,15 @@ fn static_pod(settings: &Settings) -> Value {
             "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
         }),
     };
-    let (name, folder) = ("landfall-tunnel-server", settings.target.socket_folder());
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "kube-system", "labels": objects::labels(name)},
-        "spec": {
-            "# hostNetwork": "Nodes call this host; there is no other network yet.",
-            "hostNetwork": true,
-            "priorityClassName": "system-node-critical",
-            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [{
-                "name": "server",
-                "image": settings.image,
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["/landfall"],
-                "args": server_arguments(settings),
-                "livenessProbe": probe("/healthz", settings.health_port),
-                "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-                "securityContext": security,
-                "volumeMounts": [
-                    {"name": "pki", "mountPath": HOST_FOLDER, "readOnly": true},
-                    {"name": "socket", "mountPath": folder},
-                ],
-            }],
-            "volumes": [
-                {"name": "pki", "hostPath": {"path": HOST_FOLDER, "type": "Directory"}},
-                {"name": "socket", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}},
-            ],
-        },
-    })
+    let values = [
+        ("IMAGE", json!(settings.image)),
+        ("ARGUMENTS", json!(server_arguments(settings))),
+        ("HEALTH_PORT", json!(settings.health_port)),
+        ("SECURITY", security),
+        ("HOST_FOLDER", json!(HOST_FOLDER)),
+        ("SOCKET_FOLDER", json!(settings.target.socket_folder())),
+    ];
+    manifest::object(include_str!("../files/tunnel-server.yaml"), &values)
 }
 
 fn unit(settings: &Settings) -> String {
@@ -316,130 +296,41 @@ fn unit(settings: &Settings) -> String {
         ),
         _ => String::new(),
     };
-    format!(
-        "[Unit]\n\
-         Description=Landfall tunnel server: the API server's way into the cluster\n\
-         Wants=network-online.target\n\
-         After=network-online.target\n\
-         Before=k3s.service kubelet.service\n\
-         StartLimitIntervalSec=0\n\n\
-         [Service]\n\
-         Type=notify\n\
-         NotifyAccess=main\n\
-         ExecStartPre=/usr/bin/mkdir -p {folder}\n\
-         ExecStart=/usr/local/bin/landfall {arguments}\n\
-         Restart=always\n\
-         RestartSec=2\n\
-         LimitNOFILE=1048576\n\n\
-         # It reads its key, makes one socket and moves bytes. Nothing else.\n\
-         CapabilityBoundingSet=CAP_DAC_OVERRIDE\n\
-         NoNewPrivileges=yes\n\
-         ProtectSystem=full\n\
-         {writable}\
-         ProtectHome=yes\n\
-         PrivateTmp=yes\n\
-         ProtectKernelTunables=yes\n\
-         ProtectKernelModules=yes\n\
-         ProtectControlGroups=yes\n\
-         ProtectClock=yes\n\
-         LockPersonality=yes\n\
-         MemoryDenyWriteExecute=yes\n\
-         RestrictRealtime=yes\n\
-         RestrictSUIDSGID=yes\n\
-         RestrictNamespaces=yes\n\
-         RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX\n\
-         SystemCallArchitectures=native\n\
-         SystemCallFilter=@system-service\n\
-         SystemCallErrorNumber=EPERM\n\n\
-         [Install]\n\
-         WantedBy=multi-user.target\n"
-    )
+    include_str!("../files/tunnel-server.service")
+        .replace("$FOLDER", folder)
+        .replace("$WRITABLE", &writable)
+        .replace("$ARGUMENTS", &arguments)
 }
 
 /// Returns the objects in the order of their application.
 fn objects(settings: &Settings, server: &str, credentials: &Credentials) -> Vec<(&'static str, Value)> {
     let namespace = &settings.namespace;
-    let metadata = || json!({"name": NAME, "namespace": namespace, "labels": objects::labels(NAME)});
+    let values = [
+        ("NAME", json!(NAME)),
+        ("METADATA", objects::metadata(NAME, namespace)),
+        ("LABELS", objects::labels(NAME)),
+        ("AUTHORITY", json!(STANDARD.encode(&credentials.authority))),
+        ("CERTIFICATE", json!(STANDARD.encode(&credentials.agent.certificate))),
+        ("KEY", json!(STANDARD.encode(credentials.agent.key.expose()))),
+        ("USER", objects::unprivileged(settings.target)),
+        ("IMAGE", json!(settings.image)),
+        ("ARGUMENTS", json!(agent_arguments(settings, server))),
+        ("HEALTH_PORT", json!(AGENT_HEALTH_PORT)),
+        ("FOLDER", json!(AGENT_FOLDER)),
+    ];
     let mut objects = vec![
         // The agents use the host network.
         ("namespace", objects::privileged_namespace(namespace)),
         // The agents do not use the API: their certificate is their only credential.
         ("service-account", objects::service_account(NAME, namespace)),
-        (
-            "secret",
-            json!({
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "type": "kubernetes.io/tls",
-                "metadata": metadata(),
-                "data": {
-                    "ca.crt": STANDARD.encode(&credentials.authority),
-                    "tls.crt": STANDARD.encode(&credentials.agent.certificate),
-                    "tls.key": STANDARD.encode(credentials.agent.key.expose()),
-                },
-            }),
-        ),
-        ("daemon-set", daemon_set(settings, server, &metadata())),
     ];
     if settings.target == Target::Openshift {
         let binding = objects::security_context_binding(NAME, namespace, "hostnetwork-v2");
-        objects.insert(2, ("role-binding", binding));
+        objects.push(("role-binding", binding));
     }
+    let agent = manifest::objects(include_str!("../files/tunnel-agent.yaml"), &values);
+    objects.extend(["secret", "daemon-set"].into_iter().zip(agent));
     objects
-}
-
-fn daemon_set(settings: &Settings, server: &str, metadata: &Value) -> Value {
-    let user = objects::unprivileged(settings.target);
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": metadata,
-        "spec": {
-            "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
-            "# updateStrategy": "All at once: a bootstrap does not wait for one node after another.",
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
-            "template": {
-                "metadata": {"labels": objects::labels(NAME)},
-                "spec": {
-                    "# hostNetwork": "It runs before the cluster's network does, and reaches services as the node does.",
-                    "hostNetwork": true,
-                    "dnsPolicy": "Default",
-                    "priorityClassName": "system-node-critical",
-                    "serviceAccountName": NAME,
-                    "# automountServiceAccountToken": "It asks the API nothing: its certificate is all it has.",
-                    "automountServiceAccountToken": false,
-                    "# tolerations": "Nodes that are not ready yet are those it is for.",
-                    "tolerations": [{"operator": "Exists"}],
-                    "terminationGracePeriodSeconds": 30,
-                    "securityContext": user,
-                    "containers": [{
-                        "name": "agent",
-                        "image": settings.image,
-                        "imagePullPolicy": "IfNotPresent",
-                        "command": ["/landfall"],
-                        "args": agent_arguments(settings, server),
-                        "env": [{"name": "PROXY_AGENT_ID", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-                        "livenessProbe": probe("/healthz", AGENT_HEALTH_PORT),
-                        "readinessProbe": probe("/readyz", AGENT_HEALTH_PORT),
-                        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-                        "securityContext": {
-                            "allowPrivilegeEscalation": false,
-                            "readOnlyRootFilesystem": true,
-                            "capabilities": {"drop": ["ALL"]},
-                        },
-                        "volumeMounts": [{"name": "pki", "mountPath": AGENT_FOLDER, "readOnly": true}],
-                    }],
-                    "volumes": [{"name": "pki", "secret": {
-                        "secretName": NAME, "# defaultMode": objects::READ_BY_GROUP, "defaultMode": 0o440,
-                    }}],
-                },
-            },
-        },
-    })
-}
-
-fn probe(path: &str, port: u16) -> Value {
-    json!({"httpGet": {"host": "127.0.0.1", "path": path, "port": port}, "periodSeconds": 10, "timeoutSeconds": 5})
 }
 
 // === impl Settings ===

@@ -26,7 +26,6 @@ const FIRST: [&str; 11] = [
 const REASON: &str = "# ";
 const INDENT: &str = "  ";
 
-/// Returns one file with these documents.
 pub(crate) fn documents(values: &[Value]) -> Result<String, RenderError> {
     let texts = values.iter().map(|value| block(value).map(|lines| lines.join("\n") + "\n"));
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join("---\n"))

@@ -187,7 +187,6 @@ fn title(message: &str) -> &str {
     }
 }
 
-/// Returns the phase that the message names.
 fn phase(message: &str) -> Option<&'static str> {
     let text = without_link(message);
     let named = text.rsplit_once("phase ").or_else(|| text.rsplit_once(", in "))?.1;

@@ -1,32 +1,44 @@
-//! The objects that install the Cluster API controller: values, never text templates.
+//! The objects that install the Cluster API controller.
 //!
 //! Kubernetes can restrict permissions to an object's status, but not to one field of it. A Machine's status
 //! decides whether a machine is kept. So the account may patch the status, and an admission policy restricts
 //! that to the controller's condition. Of the Machine itself, the policy permits changes to the evidence hook
 //! only.
 
+use std::iter;
 use std::time::Duration;
 
+use landfall_cluster::manifest::{object, objects};
 use serde_json::{Value, json};
 
 use super::condition::TYPE;
 use super::machine::HOOK;
-use super::report::{self, KIND};
+use super::report;
 use super::shape::{DEFINITION, GROUP};
-use crate::manifests::{Platform, USER, account, admission, binding, deployment_of, unless};
+use crate::manifests::{Platform, deployment_of};
 
 pub const MANAGER: &str = "landfall-capi";
 pub const LEASE: &str = "landfall-capi";
 /// Default namespace. It differs from the other controller's, because that one's pods have all permissions of
 /// their nodes. In a shared namespace, removing one controller would also delete the other one's Secrets.
 pub const NAMESPACE: &str = "landfall-capi";
+/// Stems of the file names of the objects in `capi.yaml`.
+const STEMS: [&str; 8] = [
+    "namespace",
+    "policy",
+    "policy-binding",
+    "account",
+    "cluster-role",
+    "cluster-role-binding",
+    "role",
+    "role-binding",
+];
 /// Mount path of the hub's Secret.
 const HUB_FOLDER: &str = "/run/landfall-hub";
 /// Files of the token and the CA in it.
 const TOKEN: &str = "token";
 const AUTHORITY: &str = "ca.crt";
 
-/// Settings of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Namespace of the pods and the Lease.
@@ -44,78 +56,34 @@ pub struct Settings {
 
 /// Returns all objects in the order of their application, each with the stem of its file name.
 pub fn install(settings: &Settings, platform: Platform, arguments: &[String]) -> Vec<(&'static str, Value)> {
-    let namespace = &settings.namespace;
-    let [policy, policy_binding] = own_condition_only(namespace);
-    let mut all = vec![
-        ("definition", report::crd()),
-        (
-            "namespace",
-            json!({
-                "apiVersion": "v1", "kind": "Namespace",
-                "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
-            }),
-        ),
-        // Applied before the permissions that it restricts.
-        ("policy", policy),
-        ("policy-binding", policy_binding),
-        ("account", account(namespace, MANAGER)),
-        (
-            "cluster-role",
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": MANAGER}, "rules": cluster_rules(),
-            }),
-        ),
-        ("cluster-role-binding", binding("ClusterRoleBinding", None, "ClusterRole", MANAGER, namespace)),
-        (
-            "role",
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-                "metadata": {"name": MANAGER, "namespace": namespace},
-                "rules": [
-                    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-                    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [LEASE],
-                        "verbs": ["get", "update"]},
-                ],
-            }),
-        ),
-        ("role-binding", binding("RoleBinding", Some(namespace), "Role", MANAGER, namespace)),
-        ("deployment", deployment(settings, platform, arguments)),
+    let values = [
+        ("NAMESPACE", json!(settings.namespace)),
+        ("MANAGER", json!(MANAGER)),
+        ("LEASE", json!(LEASE)),
+        ("GROUP", json!(GROUP)),
+        ("DEFINITION", json!(DEFINITION)),
+        ("CONDITION", json!(TYPE)),
+        ("HOOK", json!(HOOK)),
     ];
-    for (namespace, machine) in &settings.write_back {
-        all.extend(write_back(namespace, machine));
-    }
-    all.extend(
-        settings
-            .health_checks
-            .iter()
-            .map(|(namespace, cluster)| ("health-check", health_check(namespace, cluster))),
-    );
-    all
+    let write_back =
+        settings.write_back.iter().flat_map(|(namespace, machine)| write_back(namespace, machine));
+    let health_checks = settings.health_checks.iter();
+    iter::once(("definition", report::crd()))
+        .chain(STEMS.into_iter().zip(objects(include_str!("../../manifests/capi.yaml"), &values)))
+        .chain(iter::once(("deployment", deployment(settings, platform, arguments))))
+        .chain(write_back)
+        .chain(health_checks.map(|(namespace, cluster)| ("health-check", health_check(namespace, cluster))))
+        .collect()
 }
 
 /// Returns a node's own report object, and the permission to write only its status. The account's short-lived
 /// token from `kubectl create token` is for the node.
 pub fn write_back(namespace: &str, machine: &str) -> Vec<(&'static str, Value)> {
-    let name = format!("landfall-report-{machine}");
-    vec![
-        ("report", report::object(namespace, machine)),
-        ("report-account", account(namespace, &name)),
-        (
-            "report-role",
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-                "metadata": {"name": name, "namespace": namespace},
-                "rules": [
-                    {"apiGroups": [KIND.group], "resources": [KIND.plural], "resourceNames": [machine],
-                        "verbs": ["get"]},
-                    {"apiGroups": [KIND.group], "resources": [format!("{}/status", KIND.plural)],
-                        "resourceNames": [machine], "verbs": ["get", "patch"]},
-                ],
-            }),
-        ),
-        ("report-role-binding", binding("RoleBinding", Some(namespace), "Role", &name, namespace)),
-    ]
+    let values = [("NAMESPACE", json!(namespace)), ("MACHINE", json!(machine))];
+    let rights = objects(include_str!("../../manifests/write-back.yaml"), &values);
+    iter::once(("report", report::object(namespace, machine)))
+        .chain(["report-account", "report-role", "report-role-binding"].into_iter().zip(rights))
+        .collect()
 }
 
 /// Returns a MachineHealthCheck that remediates failed bootstraps minutes before the Node startup timeout.
@@ -124,104 +92,13 @@ pub fn write_back(namespace: &str, machine: &str) -> Vec<(&'static str, Value)> 
 /// attacker writes into a log must not delete a Machine. It must not count as unhealthy either, because that
 /// would suspend the remediation of other Machines.
 pub fn health_check(namespace: &str, cluster: &str) -> Value {
-    json!({
-        "apiVersion": format!("{GROUP}/v1beta2"),
-        "kind": "MachineHealthCheck",
-        "metadata": {"name": format!("{cluster}-bootstrap"), "namespace": namespace},
-        "spec": {
-            "clusterName": cluster,
-            "selector": {"matchLabels": {report::CLUSTER_LABEL: cluster}},
-            "checks": {
-                // Covers bootstraps that hang, are silent, or failed without proof.
-                "nodeStartupTimeoutSeconds": 1200,
-                "unhealthyMachineConditions": [{"type": TYPE, "status": "False", "timeoutSeconds": 60}],
-            },
-            // Forty Machines with the same cause indicate one shared fault, not forty broken machines.
-            "remediation": {"triggerIf": {"unhealthyLessThanOrEqualTo": "40%"}},
-        },
-    })
-}
-
-fn cluster_rules() -> Value {
-    json!([
-        {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
-            "resourceNames": [DEFINITION], "verbs": ["get"]},
-        // Needed even when no evidence is held any more: a hook that cannot be removed blocks the deletion of
-        // its Machine.
-        {"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["get", "list", "patch"]},
-        {"apiGroups": [GROUP], "resources": ["clusters"], "verbs": ["list"]},
-        {"apiGroups": [GROUP], "resources": ["machines/status"], "verbs": ["patch"]},
-        {"apiGroups": [KIND.group], "resources": [KIND.plural], "verbs": ["list", "patch"]},
-        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
-    ])
-}
-
-/// Returns a policy that limits the account to the controller's condition and hook on a Machine.
-fn own_condition_only(namespace: &str) -> [Value; 2] {
-    let user = format!("system:serviceaccount:{namespace}:{MANAGER}");
-    let name = "landfall-capi-own-condition";
-    let variable = |name: &str, expression: String| json!({"name": name, "expression": expression});
-    let map = |of: &str, what: &str| format!("has({of}.{what}) ? {of}.{what} : {{}}");
-    let others = |of: &str| {
-        format!(
-            "has({of}.status) && has({of}.status.conditions) ? \
-             {of}.status.conditions.filter(c, c.type != '{TYPE}') : []"
-        )
-    };
-    // Both maps are equal except for one key.
-    let same_but = |one: &str, two: &str, key: &str| {
-        format!(
-            "variables.{one}.all(k, k == '{key}' || (k in variables.{two} && \
-             variables.{one}[k] == variables.{two}[k])) && \
-             variables.{two}.all(k, k == '{key}' || k in variables.{one})"
-        )
-    };
-    let same = |what: &str| {
-        format!(
-            "has(object.{what}) == has(oldObject.{what}) && (!has(object.{what}) || object.{what} == oldObject.{what})"
-        )
-    };
-    let spec = json!({
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [{
-            "apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
-            "resources": ["machines", "machines/*"],
-        }]},
-        "matchConditions": [{
-            "name": "by-landfall", "expression": format!("request.userInfo.username == '{user}'"),
-        }],
-        "variables": [
-            variable("status", map("object", "status")),
-            variable("statusBefore", map("oldObject", "status")),
-            variable("others", others("object")),
-            variable("othersBefore", others("oldObject")),
-            variable("notes", map("object.metadata", "annotations")),
-            variable("notesBefore", map("oldObject.metadata", "annotations")),
-        ],
-        "validations": [
-            unless("request.operation == 'UPDATE'", "landfall may not make Machines"),
-            unless(same("spec"), "landfall may not change the spec of a Machine"),
-            unless(
-                same_but("status", "statusBefore", "conditions"),
-                "landfall may not change the status of a Machine beside its own condition",
-            ),
-            unless(
-                "variables.others == variables.othersBefore",
-                "landfall may not change conditions of others",
-            ),
-            unless(
-                same_but("notes", "notesBefore", HOOK),
-                "landfall may change no annotation of a Machine but its own hook",
-            ),
-            unless(
-                ["labels", "finalizers", "ownerReferences"]
-                    .map(|what| format!("({})", same(&format!("metadata.{what}"))))
-                    .join(" && "),
-                "landfall may not change labels, finalizers or owners of a Machine",
-            ),
-        ],
-    });
-    admission(name, &spec)
+    let values = [
+        ("NAMESPACE", json!(namespace)),
+        ("CLUSTER", json!(cluster)),
+        ("GROUP", json!(GROUP)),
+        ("CONDITION", json!(TYPE)),
+    ];
+    object(include_str!("../../manifests/health-check.yaml"), &values)
 }
 
 fn deployment(settings: &Settings, platform: Platform, arguments: &[String]) -> Value {
@@ -238,17 +115,8 @@ fn deployment(settings: &Settings, platform: Platform, arguments: &[String]) -> 
     }
     all.extend(settings.hold.iter().map(|hold| format!("--hold-evidence={}s", hold.as_secs())));
     all.extend(arguments.iter().cloned());
-    let mut object = deployment_of(MANAGER, &settings.namespace, &settings.image, platform, &all);
-    if let Some(secret) = &settings.hub_secret {
-        let pod = &mut object["spec"]["template"]["spec"];
-        pod["volumes"] = json!([{"name": "hub", "secret": {"secretName": secret, "defaultMode": 0o440}}]);
-        if platform == Platform::Kubernetes {
-            pod["securityContext"]["fsGroup"] = json!(USER);
-        }
-        pod["containers"][0]["volumeMounts"] =
-            json!([{"name": "hub", "mountPath": HUB_FOLDER, "readOnly": true}]);
-    }
-    object
+    let secret = settings.hub_secret.as_deref().map(|name| (name, HUB_FOLDER));
+    deployment_of(MANAGER, &settings.namespace, &settings.image, platform, &all, secret)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use landfall_cluster::Kind;
+use landfall_cluster::{Kind, manifest};
 use landfall_model::report::{State, Trust};
 use landfall_model::{Cause, Phase};
 use serde::Deserialize;
@@ -110,73 +110,14 @@ pub fn object(namespace: &str, machine: &str) -> Value {
     })
 }
 
-/// Returns the CustomResourceDefinition.
 pub fn crd() -> Value {
-    let time = json!({"type": "string", "format": "date-time"});
-    let line = |limit: u32, about: &str| json!({"type": "string", "maxLength": limit, "pattern": LINE, "description": about});
-    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
-    let states: Vec<&str> = State::ALL.iter().map(|state| state.name()).collect();
-    let trusts = [Trust::Claimed, Trust::Proven].map(Trust::name);
-    let phases: Vec<&str> = Phase::ALL.iter().map(|phase| phase.name()).collect();
-    let status = json!({
-        "type": "object",
-        "description": "The node's own verdict. Lines of logs have no place here.",
-        "required": ["state", "time"],
-        "properties": {
-            "state": {"type": "string", "enum": states},
-            "trust": {"type": "string", "enum": trusts, "description": "The origin of the evidence; claimed unless stated"},
-            "cause": {"type": "string", "maxLength": 64, "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"},
-            "title": line(200, "What happened, in one line"),
-            "component": line(64, "What it happened to"),
-            "phase": {"type": "string", "enum": phases},
-            "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-            "time": time,
-        },
-    });
-    let schema = json!({
-        "type": "object",
-        "description": "What one node says of its bootstrap. Made before the node; the node may write its status only.",
-        "required": ["spec"],
-        "properties": {
-            "spec": {
-                "type": "object",
-                "required": ["machineName"],
-                "properties": {"machineName": {"type": "string", "minLength": 1, "maxLength": 253}},
-                "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "a report is of one Machine for ever"}],
-            },
-            "status": status,
-        },
-    });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{}.{}", KIND.plural, KIND.group),
-            // Machines own the objects, so `clusterctl move` moves them together.
-            "labels": {"clusterctl.cluster.x-k8s.io": "", "clusterctl.cluster.x-k8s.io/move-hierarchy": ""},
-        },
-        "spec": {
-            "group": KIND.group,
-            "scope": "Namespaced",
-            "names": {
-                "kind": KIND.kind, "plural": KIND.plural, "singular": "bootstrapreport", "shortNames": ["bsr"],
-            },
-            "versions": [{
-                "name": KIND.version, "served": true, "storage": true,
-                "subresources": {"status": {}},
-                "additionalPrinterColumns": [
-                    column("Machine", ".spec.machineName"),
-                    column("State", ".status.state"),
-                    column("Trust", ".status.trust"),
-                    column("Cause", ".status.cause"),
-                    column("Phase", ".status.phase"),
-                    json!({"name": "Heard", "type": "date", "jsonPath": ".status.time"}),
-                    json!({"name": "Title", "type": "string", "jsonPath": ".status.title", "priority": 1}),
-                ],
-                "schema": {"openAPIV3Schema": schema},
-            }],
-        },
-    })
+    let values = [
+        ("STATES", json!(State::ALL.map(|state| state.name()))),
+        ("TRUSTS", json!([Trust::Claimed, Trust::Proven].map(Trust::name))),
+        ("PHASES", json!(Phase::ALL.map(|phase| phase.name()))),
+        ("LINE", json!(LINE)),
+    ];
+    manifest::object(include_str!("../../manifests/capi-definition.yaml"), &values)
 }
 
 #[cfg(test)]

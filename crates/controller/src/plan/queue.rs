@@ -135,7 +135,6 @@ fn begin(now: Timestamp, name: &str, node: &Node) -> Action {
     Action::Write { node: name.to_owned(), record: Box::new(record) }
 }
 
-/// Whether this duration has passed.
 pub(super) fn has_passed(since: Timestamp, limit: Duration, now: Timestamp) -> bool {
     SignedDuration::try_from(limit).is_ok_and(|limit| now.duration_since(since) >= limit)
 }
