@@ -118,7 +118,7 @@ pub async fn publish(
     document: &StatusDocument,
 ) -> Result<Published, Error> {
     let cluster = cluster(env, kubeconfig).await?;
-    if cluster.node_notes(node).await?.is_none() {
+    if cluster.node_facts(node).await?.is_none() {
         return Ok(Published::NoSuchNode);
     }
     cluster.annotate_node(node, ANNOTATION, Some(&document.annotation())).await?;
