@@ -89,7 +89,8 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn violations(metadata: &Metadata) -> Vec<String> {
-    let level = |name: &str| LEVELS.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, level)| *level);
+    let level =
+        |name: &str| LEVELS.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, level)| *level);
     let mut found = Vec::new();
     for package in &metadata.packages {
         let name = &package.name;

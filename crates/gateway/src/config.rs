@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::header::HeaderName;
-use landfall_net::CertificateFiles;
+use landfall_net::{CertificateFiles, Network};
 use serde::Deserialize;
-
-pub use crate::network::Network;
 
 /// The default configuration file.
 pub const DEFAULT_FILE: &str = "/etc/landfall/gateway.toml";
@@ -63,6 +61,7 @@ pub struct Settings {
     /// The Unix socket of `landfall collector`. Default: the gateway starts a collector.
     pub collector: Option<PathBuf>,
     /// Load balancers that send a PROXY protocol header.
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub proxy_protocol_from: Vec<Network>,
     /// The port to redirect to the gateway while the API is reachable through it.
     pub redirect: Option<u16>,
@@ -162,6 +161,7 @@ pub struct AccessSettings {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TunnelSettings {
     /// Permitted destinations of tunnels. Default: the control plane nodes of the cluster.
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub networks: Vec<Network>,
     /// Permitted destination ports of tunnels. Default: 22 and 8710.
     pub ports: Vec<u16>,

@@ -46,7 +46,6 @@ pub use self::connection::OWN_NAME;
 pub use self::credentials::OWN_PROTOCOL;
 #[cfg(feature = "schema")]
 pub use self::metrics::page_at_start;
-pub use self::network::{Network, NetworkError};
 pub use self::phase::Phase;
 use crate::audit::Audit;
 use crate::config::{Collector, Config};

@@ -31,13 +31,13 @@ mod unpack;
 
 pub mod store;
 
-pub use access::{InvalidNetwork, Network, Proxy};
+pub use access::Proxy;
 pub use client::{Client, ClientError};
 pub use config::{Config, ConfigError, ObjectPlace, StorePlace};
 #[cfg(feature = "schema")]
 pub use http::metrics::page_at_start as metrics_at_start;
 pub use landfall_net::ConnectProxy;
-pub use landfall_net::{CertificateFiles, ServerTlsFiles, TlsError};
+pub use landfall_net::{CertificateFiles, Network, ServerTlsFiles, TlsError};
 pub use name::{InvalidNodeName, NodeName};
 pub use objects::{BucketPlace, BucketPlaceError, ObjectError};
 #[cfg(feature = "schema")]

@@ -4,6 +4,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ipnet::IpNet;
+
 use crate::RenderError;
 
 /// The maximum length of a Kubernetes or DNS label.
@@ -150,20 +152,12 @@ pub(crate) fn path(text: &str) -> bool {
 /// Checks a network: an address and a valid prefix length, without host bits.
 pub(crate) fn network(text: &str) -> Result<IpAddr, RenderError> {
     let invalid = || RenderError::Network { network: text.to_owned() };
-    let (address, length) = text.split_once('/').ok_or_else(invalid)?;
-    let address: IpAddr = address.parse().map_err(|_| invalid())?;
+    let network: IpNet = text.parse().map_err(|_| invalid())?;
+    let address = network.addr();
     // `nft` accepts no other notation of a number, and does not treat IPv4-mapped IPv6 as IPv4.
-    if address.to_canonical() != address || length.len() > 1 && length.starts_with(['0', '+']) {
-        return Err(invalid());
-    }
-    let length: u32 = length.parse().map_err(|_| invalid())?;
-    let (bits, width): (u128, u32) = match address {
-        IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
-        IpAddr::V6(address) => (u128::from(address), 128),
-    };
-    let behind = width.checked_sub(length).ok_or_else(invalid)?;
-    let rest = 1_u128.checked_shl(behind).map_or(u128::MAX, |size| size - 1);
-    if bits & rest != 0 { Err(invalid()) } else { Ok(address) }
+    let is_plain = text.ends_with(&format!("/{}", network.prefix_len()));
+    let fits = is_plain && address.to_canonical() == address && address == network.network();
+    if fits { Ok(address) } else { Err(invalid()) }
 }
 
 /// Checks an `http://` or `https://` URL. The server must have no login, and no character may be special to

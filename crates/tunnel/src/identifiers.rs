@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 
 /// Maximum number of identifiers of an agent; the header size limit applies first.
@@ -11,16 +12,10 @@ const MAX_IDENTIFIERS: usize = 1024;
 pub struct Identifiers {
     addresses: Vec<IpAddr>,
     hosts: Vec<String>,
-    networks: Vec<Network>,
+    networks: Vec<IpNet>,
     default_route: bool,
     /// The original text, for the wire.
     text: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Network {
-    address: IpAddr,
-    bits: u8,
 }
 
 /// How specifically an agent matches a destination; more specific is better.
@@ -64,7 +59,7 @@ impl Identifiers {
             match name.as_str() {
                 "ipv4" | "ipv6" => identifiers.addresses.push(value.parse().map_err(|_| bad())?),
                 "host" if !value.is_empty() => identifiers.hosts.push(value.to_ascii_lowercase()),
-                "cidr" => identifiers.networks.push(Network::parse(&value).ok_or_else(bad)?),
+                "cidr" => identifiers.networks.push(value.parse().map_err(|_| bad())?),
                 "default-route" => identifiers.default_route = value.parse().map_err(|_| bad())?,
                 "host" => return Err(bad()),
                 _ if unknown == Unknown::Refused => return Err(IdentifierError::Name(name)),
@@ -96,29 +91,9 @@ impl Identifiers {
         }
         self.networks
             .iter()
-            .filter(|network| network.contains(address))
-            .map(|network| Fit::Network(network.bits))
+            .filter(|network| network.contains(&address))
+            .map(|network| Fit::Network(network.prefix_len()))
             .max()
-    }
-}
-
-// === impl Network ===
-
-impl Network {
-    fn parse(text: &str) -> Option<Self> {
-        let (address, bits) = text.split_once('/')?;
-        let (address, bits) = (address.parse::<IpAddr>().ok()?, bits.parse::<u8>().ok()?);
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        (bits <= most).then_some(Self { address, bits })
-    }
-
-    fn contains(self, other: IpAddr) -> bool {
-        let differ = match (self.address, other) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => (own.to_bits() ^ other.to_bits()).leading_zeros(),
-            (IpAddr::V6(own), IpAddr::V6(other)) => (own.to_bits() ^ other.to_bits()).leading_zeros(),
-            _ => return false,
-        };
-        differ >= u32::from(self.bits)
     }
 }
 

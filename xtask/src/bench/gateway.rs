@@ -47,8 +47,16 @@ struct Proxy {
 
 pub(super) fn run(bench: &Bench) -> Result<()> {
     let program = bench.program()?;
-    let build =
-        ["build", "--release", "--locked", "--quiet", "--package", "landfall-gateway", "--example", "gateway-load"];
+    let build = [
+        "build",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--package",
+        "landfall-gateway",
+        "--example",
+        "gateway-load",
+    ];
     shell::run(shell::cargo().args(build))?;
     let bed = Bed::new(program)?;
     splice(bench, &bed)?;

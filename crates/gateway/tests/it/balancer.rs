@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use landfall_gateway::config::Network;
+use landfall_net::Network;
 use landfall_testkit::{Need, Process, eventually, free_port, have};
 
 use crate::bed::{Bed, GATHER_TOKEN, LIMIT};

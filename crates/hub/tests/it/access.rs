@@ -3,9 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use landfall_hub::{
-    CertificateFiles, Config, Holder, HubError, Network, Proxy, Server, ServerTlsFiles, TokenKey,
-};
+use landfall_hub::{CertificateFiles, Config, Holder, HubError, Proxy, Server, ServerTlsFiles, TokenKey};
 use landfall_model::Secret;
 use landfall_pki::{Authority, Leaf, Purpose};
 use rustls::pki_types::pem::PemObject as _;
@@ -108,7 +106,7 @@ fn a_browser_logs_in_with_a_token() {
 fn a_proxy_is_believed_only_where_it_stands() {
     for (from, expected) in [("127.0.0.1", 200), ("10.0.0.0/8", 401)] {
         let hub = TestHub::with(|config| {
-            let from = vec![Network::parse(from).unwrap()];
+            let from = vec![from.parse().unwrap()];
             config.proxy = Some(Proxy { from, header: "X-Remote-User".to_owned() });
         });
         let get = |headers: &[(&str, &str)]| hub.request("GET", "/api/v1/fleet", headers, b"").status;

@@ -331,7 +331,7 @@ impl Serve {
             Some(text) => ObjectPlace::parse(&text).map_err(|error| usage(error.into(), place))?,
             None => ObjectPlace::Folder(state_folder()?.join("bundles")),
         };
-        let from = self.proxy_from.iter().map(|text| Network::parse(text)).collect::<Result<Vec<_>, _>>();
+        let from = self.proxy_from.iter().map(|text| text.parse()).collect::<Result<Vec<Network>, _>>();
         let from = from
             .map_err(|error| usage(error.into(), "name the proxy's address, or the range it comes from"))?;
         let proxy = (!from.is_empty()).then_some(Proxy { from, header: self.proxy_header });
