@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use landfall_evidence::collect::{SinceError, parse_since};
 use landfall_model::chain;
 use landfall_model::identity::NodeIdentity;
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 use crate::access::{Need, admit};
@@ -147,8 +148,14 @@ fn headed(mut answer: Answer, packing: Packing, id: Option<&str>) -> Answer {
 
 /// Parses `?since=2h`, or a time.
 fn since(query: &str) -> Result<Option<Timestamp>, SinceError> {
-    let value = query.split('&').find_map(|part| part.strip_prefix("since="));
-    value.map(|text| parse_since(&text.replace("%3A", ":").replace("%3a", ":"), Timestamp::now())).transpose()
+    parameter(query, "since").map(|text| parse_since(&text, Timestamp::now())).transpose()
+}
+
+/// Returns the decoded value of a parameter.
+pub(crate) fn parameter(query: &str, name: &str) -> Option<String> {
+    let mut parts = query.split('&').filter_map(|part| part.split_once('='));
+    let (_, value) = parts.find(|(found, _)| *found == name)?;
+    Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
 }
 
 /// Parses the request of an interrupted client: `Range: bytes=N-` of the bundle in `If-Range`. All other requests get a

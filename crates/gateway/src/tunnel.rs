@@ -22,7 +22,7 @@ use crate::audit::Event;
 use crate::body::Body;
 use crate::connection::{Connection, dial};
 use crate::headers::asks_for_upgrade;
-use crate::own::TUNNEL;
+use crate::own::{TUNNEL, parameter};
 use crate::websocket;
 
 /// Maximum lifetime of a tunnel.
@@ -210,10 +210,8 @@ impl Destination {
 
     /// Parses `host=…&port=…`; the port defaults to SSH.
     fn of_query(query: &str) -> Option<Self> {
-        let part = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
-        let host =
-            part("host")?.replace("%3A", ":").replace("%3a", ":").replace("%5B", "[").replace("%5D", "]");
-        let port = part("port").unwrap_or("22");
+        let host = parameter(query, "host")?;
+        let port = parameter(query, "port").unwrap_or_else(|| "22".to_owned());
         Self::parse(&format!("{host}:{port}"))
     }
 
