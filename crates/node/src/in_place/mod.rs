@@ -33,5 +33,7 @@ pub mod steps;
 pub mod story;
 pub mod units;
 
+pub use archive::ArchiveError;
+
 #[cfg(test)]
 mod crash_tests;

@@ -1,9 +1,10 @@
 //! The payload of scripts for a package-based machine: checks its content without running anything.
 
+use std::convert::Infallible;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-use crate::in_place::archive::{self, MAX_ABOUT, MAX_NAME};
+use crate::in_place::archive::{self, ArchiveError};
 
 /// Scripts, playbooks and roles; packages come from the mirrors.
 pub const MAX_BYTES: u64 = 2 * 1024 * 1024 * 1024;
@@ -24,18 +25,14 @@ pub struct Contents {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
-    #[error("the payload is damaged")]
-    Damaged(#[source] io::Error),
+    #[error("the payload cannot be read")]
+    Archive(#[from] ArchiveError),
     #[error("the payload lacks `{BASE}`")]
     NoBase,
     #[error("the payload has `{path}`, which leads out of its folder")]
     Escapes { path: String },
     #[error("the payload has `{path}`, which is neither a file, a folder nor a link")]
     Kind { path: String },
-    #[error("the payload has a name longer than {MAX_NAME} bytes: `{path}`…")]
-    LongName { path: String },
-    #[error("the payload has an entry with more than {MAX_ABOUT} bytes of names and attributes")]
-    LongNames,
     #[error("the payload is larger than {MAX_BYTES} bytes or {MAX_ENTRIES} files")]
     TooLarge,
 }
@@ -53,61 +50,47 @@ pub fn read(
     reader: impl Read,
     mut take: impl FnMut(&Path, Piece<'_>) -> io::Result<()>,
 ) -> Result<Contents, PayloadError> {
-    let mut plain = decompress(reader).map_err(PayloadError::Damaged)?;
+    let mut plain = decompress(reader).map_err(ArchiveError::Damaged)?;
     let mut contents = Contents { files: 0, bytes: 0, has_kube: false };
-    let mut has_base = false;
-    let (bounded, allowance) = archive::bounded(&mut plain);
-    let mut archive = tar::Archive::new(bounded);
-    let mut entries = archive.entries().map_err(PayloadError::Damaged)?;
-    for number in 0.. {
-        allowance.for_names();
-        let Some(entry) = entries.next() else { break };
-        let mut entry = entry.map_err(|error| {
-            if allowance.is_spent() { PayloadError::LongNames } else { PayloadError::Damaged(error) }
-        })?;
-        allowance.for_content();
-        let path = entry.path().map_err(PayloadError::Damaged)?.into_owned();
+    let (mut has_base, mut entries) = (false, 0);
+    archive::find(&mut plain, |path, entry| -> Result<Option<Infallible>, PayloadError> {
         let shown = || archive::shown(&path);
-        if !archive::is_short(&path) {
-            return Err(PayloadError::LongName { path: shown() });
-        }
         let path = inside(&path).ok_or_else(|| PayloadError::Escapes { path: shown() })?;
         let size = entry.size();
         contents.bytes = contents.bytes.saturating_add(size);
-        if number >= MAX_ENTRIES || contents.bytes > MAX_BYTES {
+        entries += 1;
+        if entries > MAX_ENTRIES || contents.bytes > MAX_BYTES {
             return Err(PayloadError::TooLarge);
         }
         let kind = entry.header().entry_type();
         if kind.is_dir() {
-            take(&path, Piece::Folder).map_err(PayloadError::Damaged)?;
+            take(&path, Piece::Folder).map_err(ArchiveError::Damaged)?;
         } else if kind.is_file() {
             let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
-            let mut counted = Counted { inner: &mut entry, count: 0 };
-            take(&path, Piece::File { mode, content: &mut counted }).map_err(PayloadError::Damaged)?;
-            io::copy(&mut counted, &mut io::sink()).map_err(PayloadError::Damaged)?;
+            let mut counted = Counted { inner: entry, count: 0 };
+            take(&path, Piece::File { mode, content: &mut counted }).map_err(ArchiveError::Damaged)?;
+            io::copy(&mut counted, &mut io::sink()).map_err(ArchiveError::Damaged)?;
             if counted.count != size {
-                return Err(PayloadError::Damaged(io::ErrorKind::UnexpectedEof.into()));
+                return Err(ArchiveError::Damaged(io::ErrorKind::UnexpectedEof.into()).into());
             }
             contents.files += 1;
             has_base |= path == Path::new(BASE);
             contents.has_kube |= path == Path::new(KUBE);
         } else if kind.is_symlink() {
-            let to = entry.link_name().map_err(PayloadError::Damaged)?.unwrap_or_default().into_owned();
-            if !archive::is_short(&to) {
-                return Err(PayloadError::LongName { path: archive::shown(&to) });
-            }
+            let to = entry.link_name().map_err(ArchiveError::Damaged)?.unwrap_or_default().into_owned();
+            archive::check_name(&to)?;
             let folder = path.parent().unwrap_or(Path::new(""));
             if to.is_absolute() || !stays_inside(folder, &to) {
                 return Err(PayloadError::Escapes { path: shown() });
             }
-            take(&path, Piece::Link { to }).map_err(PayloadError::Damaged)?;
+            take(&path, Piece::Link { to }).map_err(ArchiveError::Damaged)?;
         } else if !kind.is_pax_global_extensions() {
             return Err(PayloadError::Kind { path: shown() });
         }
-        io::copy(&mut entry, &mut io::sink()).map_err(PayloadError::Damaged)?;
-    }
+        Ok(None)
+    })?;
     // The archive may end before the file: a wrong checksum after it counts as well.
-    io::copy(&mut plain.take(MAX_BYTES), &mut io::sink()).map_err(PayloadError::Damaged)?;
+    io::copy(&mut plain.take(MAX_BYTES), &mut io::sink()).map_err(ArchiveError::Damaged)?;
     if has_base { Ok(contents) } else { Err(PayloadError::NoBase) }
 }
 
@@ -171,6 +154,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+    use crate::in_place::archive::{MAX_ABOUT, MAX_NAME};
 
     fn archive(files: &[(&str, &str)]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
@@ -249,13 +233,16 @@ mod tests {
             let fits = judged(&with_long(kind, &vec![b'n'; MAX_NAME]));
             assert!(matches!(fits, Err(PayloadError::NoBase)), "{fits:?}");
             let long = judged(&with_long(kind, &vec![b'n'; MAX_NAME + 1])).unwrap_err();
-            assert!(matches!(long, PayloadError::LongName { .. }), "{long:?}");
+            assert!(matches!(long, PayloadError::Archive(ArchiveError::LongName { .. })), "{long:?}");
             assert!(long.to_string().len() < 256, "{long}");
         }
         let claims = usize::try_from(MAX_ABOUT).unwrap();
         for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
             let bomb = judged(&gzip(&with_long(kind, &vec![b'n'; claims])));
-            assert!(matches!(bomb, Err(PayloadError::LongNames)), "{kind:?}: {bomb:?}");
+            assert!(
+                matches!(bomb, Err(PayloadError::Archive(ArchiveError::LongNames))),
+                "{kind:?}: {bomb:?}"
+            );
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, BufReader, Read};
 use std::path::{Component, Path, PathBuf};
 
-use crate::in_place::archive::{self, MAX_ABOUT, MAX_NAME};
+use crate::in_place::archive::{self, ArchiveError};
 
 /// machine-config-daemon has some hundred megabytes.
 const MAX_FILE: u64 = 1024 * 1024 * 1024;
@@ -26,14 +26,10 @@ pub enum Extracted {
 pub enum LayerError {
     #[error("layers of kind `{kind}` are not known")]
     Kind { kind: String },
-    #[error("the layer is damaged")]
-    Damaged(#[source] io::Error),
+    #[error("the layer cannot be read")]
+    Archive(#[from] ArchiveError),
     #[error("`{path}` in the layer is a link")]
     Link { path: String },
-    #[error("the layer has a name longer than {MAX_NAME} bytes: `{path}`…")]
-    LongName { path: String },
-    #[error("the layer has an entry with more than {MAX_ABOUT} bytes of names and attributes")]
-    LongNames,
     #[error("the layer has a file of {bytes} bytes under this name, or too many files")]
     TooLarge { bytes: u64 },
 }
@@ -44,7 +40,7 @@ pub fn extract(layer: impl Read, kind: &str, path: &str) -> Result<Extracted, La
     let reader: Box<dyn Read + '_> = if kind.ends_with("tar+gzip") || kind.ends_with("tar.gzip") {
         Box::new(flate2::read::MultiGzDecoder::new(file))
     } else if kind.ends_with("tar+zstd") {
-        Box::new(zstd::Decoder::new(file).map_err(LayerError::Damaged)?)
+        Box::new(zstd::Decoder::new(file).map_err(ArchiveError::Damaged)?)
     } else if kind.rsplit('.').next() == Some("tar") {
         Box::new(file)
     } else {
@@ -54,44 +50,32 @@ pub fn extract(layer: impl Read, kind: &str, path: &str) -> Result<Extracted, La
 }
 
 fn search(reader: impl Read, wanted: &Path) -> Result<Extracted, LayerError> {
-    let mut removed = false;
-    let (bounded, allowance) = archive::bounded(reader);
-    let mut archive = tar::Archive::new(bounded);
-    let mut entries = archive.entries().map_err(LayerError::Damaged)?;
-    for number in 0.. {
-        allowance.for_names();
-        let Some(entry) = entries.next() else { break };
-        let mut entry = entry.map_err(|error| {
-            if allowance.is_spent() { LayerError::LongNames } else { LayerError::Damaged(error) }
-        })?;
-        allowance.for_content();
-        if number > MAX_ENTRIES {
+    let (mut removed, mut entries) = (false, 0);
+    let found = archive::find(reader, |path, entry| {
+        entries += 1;
+        if entries > MAX_ENTRIES {
             return Err(LayerError::TooLarge { bytes: 0 });
         }
-        let path = entry.path().map_err(LayerError::Damaged)?;
-        if !archive::is_short(&path) {
-            return Err(LayerError::LongName { path: archive::shown(&path) });
-        }
         let path = normal(&path);
-        if path == wanted {
-            if !entry.header().entry_type().is_file() {
-                return Err(LayerError::Link { path: wanted.display().to_string() });
-            }
-            let bytes = entry.size();
-            if bytes > MAX_FILE {
-                return Err(LayerError::TooLarge { bytes });
-            }
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content).map_err(LayerError::Damaged)?;
-            if content.len() as u64 != bytes {
-                return Err(LayerError::Damaged(io::ErrorKind::UnexpectedEof.into()));
-            }
-            return Ok(Extracted::File(content));
+        if path != wanted {
+            removed |= takes_away(&path, wanted);
+            return Ok(None);
         }
-        removed |= takes_away(&path, wanted);
-        io::copy(&mut entry, &mut io::sink()).map_err(LayerError::Damaged)?;
-    }
-    Ok(if removed { Extracted::Removed } else { Extracted::Absent })
+        if !entry.header().entry_type().is_file() {
+            return Err(LayerError::Link { path: wanted.display().to_string() });
+        }
+        let bytes = entry.size();
+        if bytes > MAX_FILE {
+            return Err(LayerError::TooLarge { bytes });
+        }
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).map_err(ArchiveError::Damaged)?;
+        if content.len() as u64 != bytes {
+            return Err(ArchiveError::Damaged(io::ErrorKind::UnexpectedEof.into()).into());
+        }
+        Ok(Some(Extracted::File(content)))
+    })?;
+    Ok(found.unwrap_or(if removed { Extracted::Removed } else { Extracted::Absent }))
 }
 
 /// Returns whether an entry is a removal marker that applies to the file.
@@ -113,6 +97,7 @@ fn normal(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_place::archive::{MAX_ABOUT, MAX_NAME};
 
     fn archive(files: &[(&str, &str)]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
@@ -151,9 +136,9 @@ mod tests {
             search(archive(&files).as_slice(), Path::new("usr/bin/mcd"))
         };
         assert_eq!(found(MAX_NAME - 2).unwrap(), Extracted::File(b"content".to_vec()));
-        assert!(matches!(found(MAX_NAME), Err(LayerError::LongName { .. })));
+        assert!(matches!(found(MAX_NAME), Err(LayerError::Archive(ArchiveError::LongName { .. }))));
         let bomb = usize::try_from(MAX_ABOUT).unwrap();
-        assert!(matches!(found(bomb), Err(LayerError::LongNames)));
+        assert!(matches!(found(bomb), Err(LayerError::Archive(ArchiveError::LongNames))));
         // The limit applies to names, not to the content of a file.
         let large = "x".repeat(bomb * 2);
         let files = [("large", large.as_str()), ("usr/bin/mcd", "content")];
@@ -164,9 +149,12 @@ mod tests {
     fn damage_is_an_error() {
         let mut bytes = archive(&[("usr/bin/mcd", "content")]);
         bytes.truncate(514);
-        assert!(matches!(search(bytes.as_slice(), Path::new("usr/bin/mcd")), Err(LayerError::Damaged(_))));
+        assert!(matches!(
+            search(bytes.as_slice(), Path::new("usr/bin/mcd")),
+            Err(LayerError::Archive(ArchiveError::Damaged(_)))
+        ));
         assert!(matches!(extract(&b""[..], "application/x", "a"), Err(LayerError::Kind { .. })));
         let gzip = extract(&b""[..], "application/vnd.oci.image.layer.v1.tar+gzip", "a");
-        assert!(matches!(gzip, Err(LayerError::Damaged(_))));
+        assert!(matches!(gzip, Err(LayerError::Archive(ArchiveError::Damaged(_)))));
     }
 }

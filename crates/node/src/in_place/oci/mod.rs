@@ -29,6 +29,7 @@ pub use manifest::{Layer, Manifest, ManifestError};
 pub use reference::{Reference, ReferenceError};
 pub use registries::{Place, RegistriesError, mirrored, places};
 
+use crate::in_place::archive::ArchiveError;
 use crate::in_place::environment::{InPlaceEnvironment, TrustRoots};
 
 /// Manifests and indexes have some kilobytes; registries allow 4 MiB.
@@ -142,7 +143,8 @@ impl<W: InPlaceEnvironment> Registry<'_, W> {
         if digest != layer.digest {
             return Err(OciError::Forged { host: host.clone(), what });
         }
-        let opened = self.env.open(file).map_err(|error| OciError::Layer(LayerError::Damaged(error)))?;
+        let opened =
+            self.env.open(file).map_err(|error| OciError::Layer(ArchiveError::Damaged(error).into()))?;
         let (kind, path) = (layer.kind.clone(), path.to_owned());
         let extracted = tokio::task::spawn_blocking(move || extract(opened, &kind, &path)).await;
         let stopped = |_| OciError::Malformed { host: host.clone(), what: "a layer" };
