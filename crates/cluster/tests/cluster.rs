@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +9,7 @@ use landfall_cluster::{
     Access, Cluster, Election, LeaseQuery, Leases, OwnLease, PodPlace, Standing, TokenReview, User,
 };
 use landfall_model::Secret;
-use landfall_testkit::{ApiServer, have};
+use landfall_testkit::{ApiServer, have, serve_http};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,53 +202,12 @@ async fn a_lease_of_one_that_is_gone_is_taken_over(server: &ApiServer, cluster: 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_server_is_not_waited_for() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let cluster = cluster_at(&format!("https://{}", listener.local_addr().unwrap())).await;
-    let cluster = cluster.deadline(Duration::from_millis(200));
-    let error = cluster.version().await.unwrap_err();
-    assert!(error.to_string().starts_with("ask the API server for its version: no answer"), "{error}");
-    assert!(!error.is_answer());
-}
-
-/// Servers before Kubernetes 1.28 cannot select pods by their host network.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_older_server_tells_which_pods_share_the_network_of_their_node() {
-    let pod = |name: &str, node: &str, spec: serde_json::Value| {
-        let mut pod = json!({"metadata": {"name": name, "namespace": "kube-system"}, "spec": spec});
-        pod["spec"]["nodeName"] = node.into();
-        pod
-    };
-    let mut going = pod("going", "n3", json!({"hostNetwork": true}));
-    going["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
-    let pods = [
-        pod("proxy-b", "n1", json!({"hostNetwork": true})),
-        pod("proxy-a", "n1", json!({"hostNetwork": true})),
-        pod("dns", "n1", json!({})),
-        pod("dns-b", "n2", json!({"hostNetwork": false})),
-        going,
-    ];
-    let pods = json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}).to_string();
-    let refusal = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "BadRequest", "code": 400,
-        "message": "field label not supported: spec.hostNetwork",
-    })
-    .to_string();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let cluster = cluster_at(&format!("http://{}", listener.local_addr().unwrap())).await;
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = BufReader::new(stream.unwrap());
-            let lines = stream.by_ref().lines().map(Result::unwrap);
-            let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-            let is_known = head[0].contains("status.phase") && !head[0].contains("hostNetwork");
-            let (status, body) = if is_known { ("200 OK", &pods) } else { ("400 Bad Request", &refusal) };
-            let length = body.len();
-            let answer = format!(
-                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
-            );
-            stream.get_mut().write_all(answer.as_bytes()).unwrap();
-        }
+    let origin = serve_http(move |request| {
+        let line = request.line();
+        let is_known = line.contains("status.phase") && !line.contains("hostNetwork");
+        if is_known { (200, pods.clone()) } else { (400, refusal.clone()) }
     });
+    let cluster = cluster_at(&origin.unwrap()).await;
     let found = cluster.host_pods(&["kube-system"]).await.unwrap();
     let place = PodPlace { namespace: "kube-system".to_owned(), name: "proxy-a".to_owned() };
     assert_eq!(found.into_iter().collect::<Vec<_>>(), [("n1".to_owned(), place)]);

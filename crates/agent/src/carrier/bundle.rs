@@ -400,8 +400,6 @@ fn last_words(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader, Write as _};
-    use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::mpsc;
 
@@ -409,7 +407,7 @@ mod tests {
     use landfall_diagnose::{Engine, RuleSet};
     use landfall_model::Cause;
     use landfall_model::identity::NodeIdentity;
-    use landfall_testkit::free_port;
+    use landfall_testkit::{free_port, serve_http};
 
     use super::*;
     use crate::keeper::Keeper;
@@ -441,23 +439,13 @@ mod tests {
 
     /// A hub that reads each request to its end and returns this status. The channel yields the received
     /// bytes.
-    fn hub(status: &'static str) -> (String, mpsc::Receiver<Vec<u8>>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
+    fn hub(status: u16) -> (String, mpsc::Receiver<Vec<u8>>) {
         let (tell, heard) = mpsc::channel();
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = BufReader::new(stream.unwrap());
-                let head = stream.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty());
-                let length = head.filter_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-                let mut body = vec![0; length.last().unwrap()];
-                stream.read_exact(&mut body).unwrap();
-                tell.send(body).unwrap();
-                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-                stream.get_mut().write_all(answer.as_bytes()).unwrap();
-            }
+        let address = serve_http(move |request| {
+            tell.send(request.body).unwrap();
+            (status, String::new())
         });
-        (address, heard)
+        (address.unwrap(), heard)
     }
 
     fn ran(folder: &Path) -> usize {
@@ -503,7 +491,7 @@ mod tests {
     /// A stored or permanently rejected bundle is not sent again, even if the record cannot be written.
     #[test]
     fn a_bundle_the_hub_has_seen_is_sent_once_whatever_the_disk_takes() {
-        for (status, good) in [("201 Created", true), ("422 Unprocessable", false)] {
+        for (status, good) in [(201, true), (422, false)] {
             let folder = tempfile::tempdir().unwrap();
             let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
             let failed = report(&mut keeper, "b1", "swap-enabled");
@@ -531,7 +519,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let failed = report(&mut keeper, "b1", "swap-enabled");
-        let (address, _heard) = hub("403 Forbidden");
+        let (address, _heard) = hub(403);
         let maker = maker(folder.path(), "exit 1");
         let mut bundle = Bundle::new(&address, None, None, None, maker, folder.path().to_owned()).unwrap();
         let made = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.id));

@@ -186,37 +186,24 @@ fn event(bytes: &[u8], reference: Option<String>) -> Result<Value, SendError> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-    use std::net::TcpListener;
     use std::sync::mpsc;
 
     use landfall_diagnose::{Engine, RuleSet};
     use landfall_model::identity::NodeIdentity;
+    use landfall_testkit::serve_http;
 
     use super::*;
 
     /// A server that accepts PUT and POST and rejects all reads. A bucket with only the `PutObject`
     /// permission does the same. The channel yields the first line of each request.
     fn write_only() -> (String, mpsc::Receiver<String>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let origin = format!("http://{}", listener.local_addr().unwrap());
         let (tell, heard) = mpsc::channel();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = BufReader::new(stream.unwrap());
-                let head: Vec<String> =
-                    stream.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
-                let length = head.iter().find_map(|line| line.strip_prefix("content-length: "));
-                let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
-                stream.read_exact(&mut body).unwrap();
-                let asked = head[0].starts_with("GET ") || head[0].starts_with("HEAD ");
-                let status = if asked { "403 Forbidden" } else { "200 OK" };
-                tell.send(head[0].clone()).unwrap();
-                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-                stream.get_mut().write_all(answer.as_bytes()).unwrap();
-            }
+        let origin = serve_http(move |request| {
+            tell.send(request.line().to_owned()).unwrap();
+            let is_read = request.line().starts_with("GET ") || request.line().starts_with("HEAD ");
+            (if is_read { 403 } else { 200 }, String::new())
         });
-        (origin, heard)
+        (origin.unwrap(), heard)
     }
 
     #[test]

@@ -233,15 +233,13 @@ fn transport(error: reqwest::Error) -> HttpError {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-    use std::net::TcpListener;
     use std::sync::mpsc::{self, Receiver};
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-    use landfall_testkit::{ObjectServer, ObjectStore, have};
+    use landfall_testkit::{ObjectServer, ObjectStore, have, serve_http};
     use serde_json::json;
 
     use super::*;
@@ -252,31 +250,15 @@ mod tests {
 
     /// A local identity endpoint: answers by the beginning of the request, and reports each request.
     fn lender(answers: Vec<(&'static str, String)>) -> (String, Receiver<Asked>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let origin = format!("http://{}", listener.local_addr().unwrap());
         let (tell, heard) = mpsc::channel();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = BufReader::new(stream.unwrap());
-                let head: Vec<String> =
-                    stream.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
-                let length = head.iter().find_map(|line| line.strip_prefix("content-length: "));
-                let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
-                stream.read_exact(&mut body).unwrap();
-                let answer = answers.iter().find(|(beginning, _)| head[0].starts_with(beginning));
-                let (status, answer) = answer.map_or(("404 Not Found", ""), |(_, answer)| ("200 OK", answer));
-                let length = answer.len();
-                let answer = format!(
-                    "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{answer}"
-                );
-                stream.get_mut().write_all(answer.as_bytes()).unwrap();
-                if tell.send(format!("{}\n\n{}", head.join("\n"), String::from_utf8(body).unwrap())).is_err()
-                {
-                    return;
-                }
-            }
+        let origin = serve_http(move |request| {
+            let body = String::from_utf8(request.body.clone()).unwrap();
+            // A test that has ended does not listen any more.
+            let _ = tell.send(format!("{}\n\n{body}", request.head.join("\n")));
+            let answer = answers.iter().find(|(beginning, _)| request.line().starts_with(beginning));
+            answer.map_or((404, String::new()), |(_, answer)| (200, answer.clone()))
         });
-        (origin, heard)
+        (origin.unwrap(), heard)
     }
 
     /// Opens a bucket whose credentials come only from the environment.

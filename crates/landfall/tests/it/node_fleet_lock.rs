@@ -1,17 +1,17 @@
 //! Reboots with the permission of a FleetLock server that enforces the protocol.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
+use landfall_testkit::{HttpRequest, serve_http};
 use serde_json::{Value, json};
 
 use crate::node_prepare::{ENV, Node};
 
 /// A lock server with a limit for concurrent reboots in a group.
 struct LockServer {
-    address: SocketAddr,
+    origin: String,
     state: Arc<Mutex<State>>,
 }
 
@@ -28,21 +28,17 @@ struct State {
 
 impl LockServer {
     fn start(slots: usize) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State { slots, ..State::default() }));
         let shared = Arc::clone(&state);
-        // The thread ends with the process of the test.
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let _ = serve(stream, &shared);
-            }
+        let origin = serve_http(move |request| {
+            let (status, answer) = judge(&request, &mut shared.lock().unwrap());
+            (status, answer.map(|answer| answer.to_string()).unwrap_or_default())
         });
-        Self { address, state }
+        Self { origin: origin.unwrap(), state }
     }
 
     fn flag(&self) -> String {
-        format!("--fleet-lock=http://{}/", self.address)
+        format!("--fleet-lock={}/", self.origin)
     }
 
     fn asked(&self) -> Vec<String> {
@@ -52,44 +48,21 @@ impl LockServer {
     }
 }
 
-fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream);
-    let mut head = Vec::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        match line.trim_end() {
-            "" => break,
-            line => head.push(line.to_owned()),
-        }
-    }
-    let header = |name: &str| {
-        let lines = head.iter().filter_map(|line| line.split_once(':'));
-        lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
-    };
-    let length = header("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let request = head.first().cloned().unwrap_or_default();
-    let (status, answer) = judge(&request, header("fleet-lock-protocol"), &body, &mut state.lock().unwrap());
-    let text = answer.map(|answer| answer.to_string()).unwrap_or_default();
-    let reply =
-        format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}", text.len());
-    reader.get_mut().write_all(reply.as_bytes())
-}
-
-fn judge(request: &str, protocol: Option<&str>, body: &[u8], state: &mut State) -> (u16, Option<Value>) {
+fn judge(request: &HttpRequest, state: &mut State) -> (u16, Option<Value>) {
+    let (line, protocol) = (request.line(), request.header("fleet-lock-protocol"));
     let refuse = |status, kind: &str, value: &str| (status, Some(json!({"kind": kind, "value": value})));
     let mut breach = |what: String| {
         state.breaches.push(what);
         refuse(400, "bad_request", "see the protocol")
     };
-    let mut words = request.split(' ');
+    let mut words = line.split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     if method != "POST" || protocol != Some("true") {
-        return breach(format!("{request}, protocol {protocol:?}"));
+        return breach(format!("{line}, protocol {protocol:?}"));
     }
-    let Ok(body) = serde_json::from_slice::<Value>(body) else { return breach("no JSON".to_owned()) };
+    let Ok(body) = serde_json::from_slice::<Value>(&request.body) else {
+        return breach("no JSON".to_owned());
+    };
     let (id, group) = (&body["client_params"]["id"], &body["client_params"]["group"]);
     let (Some(id), Some(group)) = (id.as_str(), group.as_str()) else { return breach(body.to_string()) };
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
@@ -117,7 +90,7 @@ fn judge(request: &str, protocol: Option<&str>, body: &[u8], state: &mut State) 
             (200, None)
         }
         _ => {
-            state.breaches.push(request.to_owned());
+            state.breaches.push(line.to_owned());
             refuse(404, "not_found", path)
         }
     }
