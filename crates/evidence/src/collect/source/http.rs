@@ -1,6 +1,7 @@
 //! A plain GET request to a service on this machine.
 
-use std::io::{Read as _, Write as _};
+use std::fmt;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::collect::piece::Trouble;
 use crate::collect::sink::Sink;
 
 /// Health responses are one word; longer responses are truncated.
-const MAX_ANSWER: u64 = 64 << 10;
+const MAX_ANSWER: usize = 64 << 10;
 
 /// A local service that takes longer will not respond.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,23 +48,38 @@ impl Source for Http {
     }
 }
 
-fn get(address: SocketAddr, path: &str, patience: Duration) -> std::io::Result<String> {
+fn get(address: SocketAddr, path: &str, patience: Duration) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    stream.write_all(
-        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),
-    )?;
-    let mut answer = Vec::new();
+    let answer = ask(&mut stream, address, path, MAX_ANSWER, patience)?;
+    Ok(String::from_utf8_lossy(&answer).replace('\r', ""))
+}
+
+/// Sends a GET request and returns the beginning of the raw answer.
+///
+/// Not an HTTP client: the bytes are evidence of what listens there, even if it is something else. The entire answer
+/// has a deadline, because a service may send single bytes.
+pub(super) fn ask(
+    stream: &mut (impl Read + Write),
+    host: impl fmt::Display,
+    path: &str,
+    limit: usize,
+    patience: Duration,
+) -> io::Result<Vec<u8>> {
+    let close = "Connection: close\r\nUser-Agent: landfall";
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{close}\r\n\r\n").as_bytes())?;
     let deadline = Instant::now() + patience;
+    let mut answer = Vec::new();
     let mut buffer = [0; 4096];
-    // The entire response has a deadline: a service that sends single bytes would otherwise block
-    // indefinitely.
-    while (answer.len() as u64) < MAX_ANSWER && Instant::now() < deadline {
-        match stream.read(&mut buffer)? {
-            0 => break,
-            count => answer.extend_from_slice(&buffer[..count]),
+    while answer.len() < limit && Instant::now() < deadline {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(&buffer[..count]),
+            // Many servers close without a TLS close notification; the data received so far is valid.
+            Err(_) if !answer.is_empty() => break,
+            Err(error) => return Err(error),
         }
     }
-    Ok(String::from_utf8_lossy(&answer).replace('\r', ""))
+    Ok(answer)
 }

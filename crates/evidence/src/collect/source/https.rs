@@ -4,7 +4,7 @@
 //! The chain is collected, not trusted: no secret is sent, and the peer's data is evidence only.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
 use super::endpoints::{self, Endpoint};
+use super::http::ask;
 use super::trust::Trust;
 use super::{NOT_FROM_OUTSIDE, Source, certificates, name_servers};
 use crate::collect::host::Host;
@@ -170,9 +171,7 @@ fn over_tls(
     let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     let mut stream = StreamOwned::new(connection, stream);
     let asked = Timestamp::now();
-    let request =
-        format!("GET {path} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\nUser-Agent: landfall\r\n\r\n");
-    let answer = stream.write_all(request.as_bytes()).and_then(|()| read_some(&mut stream, patience));
+    let answer = ask(&mut stream, target, path, MAX_ANSWER, patience);
     let mut text = String::new();
     let chain = collector.chain.lock().map(|chain| chain.clone()).unwrap_or_default();
     for (number, certificate) in chain.iter().enumerate() {
@@ -188,22 +187,6 @@ fn over_tls(
         Err(error) => text += &format!("{target}: TLS: {error}\n"),
     }
     Ok(text)
-}
-
-fn read_some(stream: &mut impl Read, patience: Duration) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + patience;
-    let mut answer = Vec::new();
-    let mut buffer = [0; 2048];
-    while answer.len() < MAX_ANSWER && Instant::now() < deadline {
-        match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => answer.extend_from_slice(&buffer[..count]),
-            // Many servers close without a TLS close notification; the data received so far is valid.
-            Err(_) if !answer.is_empty() => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(answer)
 }
 
 /// Formats the status and the offset of the peer's clock.
@@ -271,6 +254,7 @@ impl ServerCertVerifier for Collector {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::thread;
 
