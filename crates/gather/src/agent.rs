@@ -35,7 +35,7 @@ pub async fn from_agent_through(
 ) -> Result<Fetched, Error> {
     let dialer = Dialer::new(agent, access, Speaks::ApiServer)?;
     let way = tunnel::open(found, endpoint, &agent.authority()).await?;
-    bundle(dialer.over(Box::new(way)).await?, agent, wanted, to, &|_| {}).await
+    bundle(dialer.over(way).await?, agent, wanted, to, &|_| {}).await
 }
 
 async fn bundle(

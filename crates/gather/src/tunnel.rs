@@ -1,9 +1,8 @@
 //! A tunnel through the endpoint to a node's port, for use as ssh's ProxyCommand. The private key and the check of the
 //! host key stay with the client; the gateway sees only ciphertext.
 
-use hyper::upgrade::Upgraded;
 use hyper::{HeaderMap, Method};
-use hyper_util::rt::TokioIo;
+use landfall_net::http::BoxStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 use crate::connection::said;
@@ -45,11 +44,7 @@ pub async fn connect(
 }
 
 /// Opens a tunnel to `target` (`host:port`).
-pub(crate) async fn open(
-    mut found: Found,
-    endpoint: &Endpoint,
-    target: &str,
-) -> Result<TokioIo<Upgraded>, Error> {
+pub(crate) async fn open(mut found: Found, endpoint: &Endpoint, target: &str) -> Result<BoxStream, Error> {
     let response = found.connection.ask(Method::CONNECT, target, HeaderMap::new()).await?;
     if response.status() != 200 {
         let (status, said) = said(response).await;

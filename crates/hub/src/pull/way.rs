@@ -63,7 +63,7 @@ impl WayError {
             Self::NoPod => Some(
                 "run a static pod, kube-proxy or the agent with `hostNetwork: true` in `kube-system` or `landfall-agent`",
             ),
-            _ => None,
+            Self::Http(_) => None,
         }
     }
 }

@@ -259,7 +259,7 @@ fn explain_agent(error: landfall_gather::Error) -> Failure {
         Error::Http(HttpError::Unreachable { .. } | HttpError::Late { .. }) => {
             "does the node run `landfall agent --serve`, and may this machine reach its port?"
         }
-        Error::Http(_) => {
+        Error::Http(error) if !matches!(error, HttpError::Proxy { .. }) => {
             "name the agent's authority with `--certificate-authority`, and come with a certificate it trusts"
         }
         _ => return reach::explain(error),

@@ -211,7 +211,7 @@ fn a_certificate_is_as_good_as_a_token() {
     let run = ask(&["status"], "ann");
     assert_eq!((run.code, run.stdout.as_str()), (0, "No node has reported yet\n"), "{run:?}");
     ask(&["status"], "nobody").assert_refused(1, "cannot read `nobody.crt`");
-    ask(&["status"], "stranger").assert_refused(77, "does not take our certificate");
+    ask(&["status"], "stranger").assert_refused(77, "does not accept our certificate");
     ask(&["hub", "forget", "n1"], "ann").assert_refused(77, "refused");
     ask(&["hub", "forget", "n1"], "bob").assert_refused(1, "n1");
     let run = bench.run(&["status", "--hub", &address, "--ca", "ca.crt"]);

@@ -22,7 +22,6 @@ use http_body_util::{BodyExt as _, Empty, Full, Limited, StreamBody};
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{HOST, HeaderMap, HeaderValue};
-use hyper::upgrade::Upgraded;
 use hyper::{Response, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -370,7 +369,7 @@ impl Answer {
         .await
     }
 
-    /// Returns the next piece of the body, or `None` at its end.
+    /// Returns the next piece of the body, or `None` after the last.
     pub async fn piece(&mut self, idle: Duration) -> Result<Option<Bytes>, HttpError> {
         let Self { to, response } = self;
         in_time(to, idle, async {
@@ -386,9 +385,10 @@ impl Answer {
     }
 
     /// Returns the connection, of which the server made a tunnel.
-    pub async fn upgrade(self) -> Result<TokioIo<Upgraded>, HttpError> {
+    pub async fn upgrade(self) -> Result<BoxStream, HttpError> {
         let Self { to, response } = self;
-        hyper::upgrade::on(response).await.map(TokioIo::new).map_err(|source| failed(&to, source))
+        let upgraded = hyper::upgrade::on(response).await.map_err(|source| failed(&to, source))?;
+        Ok(Box::new(TokioIo::new(upgraded)))
     }
 }
 

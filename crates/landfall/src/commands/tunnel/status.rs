@@ -74,7 +74,8 @@ impl Status {
 
     fn ask(&self) -> anyhow::Result<impl AsRef<[u8]>> {
         let server = Server::parse(&format!("http://{}", self.address));
-        let server = server.with_context(|| format!("`{}` is no `HOST:PORT`", self.address))?;
+        let server =
+            server.with_context(|| format!("invalid address `{}`: expected `HOST:PORT`", self.address))?;
         let request = Request::get("/status").body(http::empty())?;
         let limits = Limits { within: PATIENCE, answer: MAX_ANSWER };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
