@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -202,6 +203,37 @@ async fn a_lease_of_one_that_is_gone_is_taken_over(server: &ApiServer, cluster: 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_server_is_not_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let cluster = cluster_at(&format!("https://{}", listener.local_addr().unwrap())).await;
+    let cluster = cluster.deadline(Duration::from_millis(200));
+    let error = cluster.version().await.unwrap_err();
+    assert!(error.to_string().starts_with("ask the API server for its version: no answer"), "{error}");
+    assert!(!error.is_answer());
+}
+
+/// Servers before Kubernetes 1.28 cannot select pods by their host network.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_server_tells_which_pods_share_the_network_of_their_node() {
+    let pod = |name: &str, node: &str, spec: serde_json::Value| {
+        let mut pod = json!({"metadata": {"name": name, "namespace": "kube-system"}, "spec": spec});
+        pod["spec"]["nodeName"] = node.into();
+        pod
+    };
+    let mut going = pod("going", "n3", json!({"hostNetwork": true}));
+    going["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+    let pods = [
+        pod("proxy-b", "n1", json!({"hostNetwork": true})),
+        pod("proxy-a", "n1", json!({"hostNetwork": true})),
+        pod("dns", "n1", json!({})),
+        pod("dns-b", "n2", json!({"hostNetwork": false})),
+        going,
+    ];
+    let pods = json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}).to_string();
+    let refusal = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "BadRequest", "code": 400,
+        "message": "field label not supported: spec.hostNetwork",
+    })
+    .to_string();
     let origin = serve_http(move |request| {
         let line = request.line();
         let is_known = line.contains("status.phase") && !line.contains("hostNetwork");
