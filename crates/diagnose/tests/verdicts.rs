@@ -361,7 +361,7 @@ fn a_rejected_port_is_named_as_the_line_says() {
         let report = diagnose(&[("kubelet.log", &format!("{line}\n"))]);
         assert_eq!(cause(&report), Some("firewall-blocked"), "{line}");
         assert!(
-            report.verdict.title.starts_with(&format!("Port {port} is rejected")),
+            report.verdict.title.starts_with(&format!("Connections to port {port} are rejected")),
             "{:?}",
             report.verdict
         );
