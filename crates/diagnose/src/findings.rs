@@ -140,7 +140,6 @@ pub(crate) fn hang(
     }
 }
 
-/// Returns the reasons for the confidence of each finding.
 pub(crate) fn reasons(
     sources: &[SourceEntry],
     drafts: &Drafts<'_>,

@@ -11,154 +11,11 @@ use memchr::memmem::{self, Finder};
 
 use crate::listings;
 use crate::pattern::COMM;
-
-/// Fields whose value a client, a container or a user chose.
-const QUOTING_KEYS: [&[u8]; 37] = [
-    b"audit-ID=",
-    b"auditID=",
-    b"\"auditID\":",
-    // Requirements of a pod on the runtime.
-    b"cannot load seccomp profile ",
-    b"no runtime for ",
-    b"custom device ",
-    // Headers that clients of etcd send, and names of objects.
-    b"\"remote-peer-cluster-id\":",
-    b"\"remote-peer-server-name\":",
-    b"\"remote-peer-server-version\":",
-    b"\"remote-peer-id\":",
-    b"\"remote-peer-id-from\":",
-    b"\"remote-peer-urls\":",
-    b"\"user-name\":",
-    b"\"request\":",
-    b"\"detail\":",
-    // DHCP options and metadata, as Python prints them.
-    b"'host-name': ",
-    b"'domain-name': ",
-    b"'hostname': ",
-    b"-hostname': ",
-    b"\"dns-names\":",
-    b"DNSNames ",
-    b"output=",
-    b"URI=",
-    b"userAgent=",
-    b"user-agent=",
-    b"user_agent=",
-    b"username=",
-    b"hostname=",
-    b"cmdline=",
-    b"COMMAND=",
-    b"\"userAgent\":",
-    b"\"user-agent\":",
-    b"\"user_agent\":",
-    b"\"requestURI\":",
-    b"\"hostname\":",
-    // The name that a TLS client requests.
-    b"\"server-name\":",
-    b"ServerName ",
-];
+use crate::words::WORDS;
 
 /// Words before the quoted program, directory or mount point of a container.
 const CONTAINER_WORDS: [&[u8]; 2] = [b"exec: ", b"chdir to cwd ("];
 const MOUNT_WORDS: [&[u8]; 1] = [b"to rootfs at "];
-
-/// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it
-/// reliably.
-const NAMING_WORDS: [&[u8]; 83] = [
-    // Requests that the API server traces, with the headers of the client.
-    b" accept:",
-    b"audit-id:",
-    b"user-agent:",
-    b"issued by a different provider, ",
-    b"expected audience ",
-    b", Body: ",
-    b", hostname=",
-    b"unexpected HTTP status: ",
-    b"bogus greeting from client: ",
-    // Admission webhooks, events and volumes of workloads.
-    b"denied the request: ",
-    b"failed to call webhook: an error on the server (",
-    b"SELinux is preventing ",
-    b"event '&",
-    b"event=\"&",
-    b"Mounting command: ",
-    b"non-existent config key: ",
-    b"server line is: ",
-    b"search line is: ",
-    // Responses of registries, and requirements of images and pods on the runtime.
-    b"manifest unknown: ",
-    b"name unknown: ",
-    b"toomanyrequests: ",
-    b"looking for beginning of value: ",
-    b"after top-level value: ",
-    b"apparmor profile not found ",
-    b"unresolvable CDI devices ",
-    b"Network Attachment Selection Annotation",
-    // Names of wireless networks and connections.
-    b"access point '",
-    b"WiFi access point: ",
-    b"added 'ssid' value '",
-    b" connection '",
-    b"wireless network \"",
-    b" audit: op=",
-    b" offered hostname ",
-    b"ith fqdn ",
-    // Directories in which users mount file systems, and control groups that they name.
-    b".automount - ",
-    b".device - ",
-    b".mount - ",
-    b".path - ",
-    b".scope - ",
-    b".service - ",
-    b".slice - ",
-    b".socket - ",
-    b".swap - ",
-    b".target - ",
-    b".timer - ",
-    b"/user.slice/",
-    b"Direct-Access ",
-    // Values chosen by TLS clients.
-    b"candidate authority certificate ",
-    b"unsupported application protocols (",
-    // Registries, images and volumes of pods.
-    b"erver message: ",
-    b"denied: ",
-    b"unable to find group ",
-    b"unknown storage medium ",
-    // Users mount file systems in their own user namespaces.
-    b"unrecognized mount option ",
-    b"Unknown subsys name ",
-    b"filesystem on '",
-    b"failed lookup in lower (",
-    b"overlayfs: failed to create directory ",
-    b"NAK: ",
-    b"nvalid user ",
-    b"ostname to ",
-    b"ostname set to ",
-    b"ostname changed from ",
-    b"ostname change: ",
-    b"rite hostname ",
-    b"host name to ",
-    b"ostname is ",
-    b"host name is ",
-    b"'hostname', ",
-    b"'set-hostname', ",
-    // NetworkManager writes DHCP options this way.
-    b"  => '",
-    b"failed for question ",
-    b"subject with cn=",
-    // Commands and settings of containers.
-    b"cmd=[",
-    b"execCommand=[",
-    b"unable to find user ",
-    b"Mounting arguments: ",
-    // Names quoted by the kernel: files, mount options, and USB devices.
-    b"Unknown parameter '",
-    b"failed to resolve '",
-    b": Product: ",
-    b": Manufacturer: ",
-    b": SerialNumber: ",
-    b"USB HID v",
-];
 
 /// The kernel's own denials, which are not records of user actions.
 const DENIALS: [&[u8]; 4] = [b"type=AVC ", b"type=1400 ", b"audit: type=1400 ", b"audit: AVC "];
@@ -172,60 +29,12 @@ const DEVICE_NAMES: [&[u8]; 3] = [b"by\\x2dlabel-", b"by\\x2dpartlabel-", b"by\\
 /// Words before a process name and ID, in lines of the kernel and the service manager.
 const PROCESS_WORDS: [&[u8]; 3] = [b"rocess ", b"client PID ", b"comm="];
 
-/// Prefixes of program names that a title may contain. Any other name may be text that a rule matches.
-const USUAL_PROGRAMS: [&str; 26] = [
-    "calico",
-    "cilium",
-    "cloud-",
-    "conmon",
-    "container",
-    "coredns",
-    "crio",
-    "docker",
-    "etcd",
-    "flannel",
-    "java",
-    "k3s",
-    "kube",
-    "landfall",
-    "mongod",
-    "mysqld",
-    "nginx",
-    "node",
-    "postgres",
-    "prometheus",
-    "python",
-    "redis",
-    "rke2",
-    "runc",
-    "systemd",
-    "haproxy",
-];
-
 /// Fields with file names in the kernel's denials.
 const DENIAL_KEYS: [&[u8]; 6] = [b" name=", b" path=", b" srcname=", b" target=", b" info=", b" exe="];
 
 /// Directories of programs and settings that a bootstrap needs.
 pub(crate) const SYSTEM_FOLDERS: [&str; 8] =
     ["/bin/", "/etc/", "/opt/", "/proc/", "/run/", "/sbin/", "/usr/", "/var/lib/"];
-
-/// The HTTP status texts. Any other is chosen by the server.
-pub(crate) const REASONS: [&str; 14] = [
-    "301 Moved Permanently",
-    "302 Found",
-    "307 Temporary Redirect",
-    "400 Bad Request",
-    "401 Unauthorized",
-    "403 Forbidden",
-    "404 Not Found",
-    "405 Method Not Allowed",
-    "408 Request Timeout",
-    "429 Too Many Requests",
-    "500 Internal Server Error",
-    "502 Bad Gateway",
-    "503 Service Unavailable",
-    "504 Gateway Timeout",
-];
 
 /// Precedes the status of a failed request.
 const REQUEST: &[u8] = b" request to http";
@@ -235,31 +44,32 @@ const REDACTED: &[u8] = b"***<";
 
 /// All words that may precede quoted text: almost all lines contain none of them.
 static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    let lists: [&[&[u8]]; 6] =
-        [&NAMING_WORDS, &QUOTING_KEYS, &CONTAINER_WORDS, &MOUNT_WORDS, &PROCESS_WORDS, &DEVICE_NAMES];
-    let words = lists.into_iter().flatten().chain(&DENIALS).chain(&[REQUEST, b": AVC "]);
+    let lists: [&[&[u8]]; 5] = [&CONTAINER_WORDS, &MOUNT_WORDS, &PROCESS_WORDS, &DEVICE_NAMES, &DENIALS];
+    let words = lists.into_iter().flatten().chain(&[REQUEST, b": AVC "]).copied();
+    let words = bytes(&WORDS.naming_words).chain(bytes(&WORDS.quoting_keys)).chain(words);
     AhoCorasick::builder().kind(Some(AhoCorasickKind::ContiguousNFA)).build(words).ok()
 });
 
 /// Searchers for words: creating them takes longer than searching a line.
-struct Words(Vec<Finder<'static>>);
+struct Finders(Vec<Finder<'static>>);
 
-static NAMING: LazyLock<Words> = LazyLock::new(|| Words::of(&NAMING_WORDS));
-static QUOTING: LazyLock<Words> = LazyLock::new(|| Words::of(&QUOTING_KEYS));
-static DENIED: LazyLock<Words> = LazyLock::new(|| Words::of(&DENIAL_KEYS));
-static EXECUTED: LazyLock<Words> = LazyLock::new(|| Words::of(&CONTAINER_WORDS));
-static MOUNTED: LazyLock<Words> = LazyLock::new(|| Words::of(&MOUNT_WORDS));
-static PROCESSES: LazyLock<Words> = LazyLock::new(|| Words::of(&PROCESS_WORDS));
-static DEVICES: LazyLock<Words> = LazyLock::new(|| Words::of(&DEVICE_NAMES));
+static NAMING: LazyLock<Finders> = LazyLock::new(|| Finders::of(bytes(&WORDS.naming_words)));
+static QUOTING: LazyLock<Finders> = LazyLock::new(|| Finders::of(bytes(&WORDS.quoting_keys)));
+static DENIED: LazyLock<Finders> = LazyLock::new(|| Finders::of(DENIAL_KEYS));
+static EXECUTED: LazyLock<Finders> = LazyLock::new(|| Finders::of(CONTAINER_WORDS));
+static MOUNTED: LazyLock<Finders> = LazyLock::new(|| Finders::of(MOUNT_WORDS));
+static PROCESSES: LazyLock<Finders> = LazyLock::new(|| Finders::of(PROCESS_WORDS));
+static DEVICES: LazyLock<Finders> = LazyLock::new(|| Finders::of(DEVICE_NAMES));
 
-// === impl Words ===
+fn bytes(words: &'static [String]) -> impl Iterator<Item = &'static [u8]> {
+    words.iter().map(String::as_bytes)
+}
 
-impl Words {
-    fn of(words: &[&'static [u8]]) -> Self {
-        Self(words.iter().map(|word| Finder::new(*word)).collect())
+impl Finders {
+    fn of(words: impl IntoIterator<Item = &'static [u8]>) -> Self {
+        Self(words.into_iter().map(Finder::new).collect())
     }
 
-    /// Returns the end of each occurrence of a word.
     fn ends<'w>(&'w self, line: &'w [u8]) -> impl Iterator<Item = usize> + 'w {
         let ends = |finder: &'w Finder<'static>| finder.find_iter(line).map(|at| at + finder.needle().len());
         self.0.iter().flat_map(ends)
@@ -382,7 +192,7 @@ fn process_name(line: &[u8], start: usize) -> Option<Range<usize>> {
     let length = name.iter().take(COMM + 1).rposition(|byte| *byte == close)?;
     let name = &name[..length];
     let is_word = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(byte);
-    let is_usual = USUAL_PROGRAMS.iter().any(|program| name.starts_with(program.as_bytes()));
+    let is_usual = WORDS.usual_programs.iter().any(|program| name.starts_with(program.as_bytes()));
     let is_usual = is_usual && name.iter().all(is_word);
     (!is_usual).then_some(start + open..start + open + length)
 }
@@ -396,7 +206,7 @@ fn reason_end(line: &[u8]) -> Option<usize> {
     if !(code[..3].iter().all(u8::is_ascii_digit) && code[3] == b' ') {
         return None;
     }
-    let known = REASONS.iter().find(|known| line[status..].starts_with(known.as_bytes()));
+    let known = WORDS.status_texts.iter().find(|known| line[status..].starts_with(known.as_bytes()));
     Some(status + known.map_or(code.len(), |known| known.len()))
 }
 

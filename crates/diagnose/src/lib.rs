@@ -14,7 +14,8 @@ mod boots;
 mod catalogue;
 mod colours;
 mod embedded;
-mod examples;
+#[cfg(test)]
+mod example_tests;
 mod facts;
 mod findings;
 mod foreign;
@@ -41,12 +42,12 @@ mod stream;
 mod template;
 mod version;
 mod weigh;
+mod words;
 
 pub mod present;
 
 pub use case::{Case, Clock, SourceId};
 pub use catalogue::{Catalogue, CauseEntry};
-pub use examples::{Complaint, ExampleFailure};
 pub use facts::{Fact, Observation, UnitState};
 pub use origin::{JournalFields, Origin, Origins};
 pub use rules::{RuleError, RuleSet};

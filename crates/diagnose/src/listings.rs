@@ -1,23 +1,7 @@
 //! Listings of variables, files, processes and units: users choose the names in them.
 
-use crate::foreign::{REASONS, SYSTEM_FOLDERS};
-
-/// Log fields at line starts that look like environment variables.
-const LOGFMT_FIELDS: [&[u8]; 13] = [
-    b"caller",
-    b"component",
-    b"err",
-    b"error",
-    b"level",
-    b"logger",
-    b"lvl",
-    b"msg",
-    b"source",
-    b"time",
-    b"timestamp",
-    b"ts",
-    b"type",
-];
+use crate::foreign::SYSTEM_FOLDERS;
+use crate::words::WORDS;
 
 /// Directories in which users create files and mount file systems.
 const USER_FOLDERS: [&str; 7] =
@@ -76,7 +60,7 @@ fn is_counted(text: &[u8]) -> bool {
         && number.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     let is_hash =
         length >= HASH && word.iter().all(u8::is_ascii_hexdigit) && word.iter().any(u8::is_ascii_digit);
-    let is_status = || REASONS.iter().any(|reason| text.starts_with(reason.as_bytes()));
+    let is_status = || WORDS.status_texts.iter().any(|reason| text.starts_with(reason.as_bytes()));
     // klog's `1234 server.go:1] text`.
     let is_place = |place: &[u8]| place.ends_with(b"]") && place.contains(&b':') && !place.contains(&b'[');
     let is_klog = || text[length..].split(u8::is_ascii_whitespace).nth(1).is_some_and(is_place);
@@ -123,7 +107,8 @@ fn is_variable(text: &[u8]) -> bool {
     let is_mixed = |letters: &[u8]| {
         letters.iter().any(u8::is_ascii_lowercase) && letters.iter().any(u8::is_ascii_uppercase)
     };
-    let is_field = LOGFMT_FIELDS.contains(&&text[..name]) || is_mixed(&text[..name]);
+    let is_field =
+        WORDS.logfmt_fields.iter().any(|field| field.as_bytes() == &text[..name]) || is_mixed(&text[..name]);
     name > 1 && !is_field && text.get(name) == Some(&b'=')
         || text.starts_with(b"Environment=")
         || text.starts_with(b"Description=")

@@ -39,7 +39,6 @@ struct Group {
     offset: u32,
 }
 
-/// A literal found in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Found {
     pub(crate) start: usize,

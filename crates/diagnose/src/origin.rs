@@ -154,7 +154,6 @@ impl Origins {
         self.components.len() <= MAX_COMPONENTS
     }
 
-    /// Returns the component or group with this name.
     pub(crate) fn named(&self, name: &str) -> Option<Components> {
         if name == ANY {
             return Some(Components::ALL);

@@ -1,6 +1,8 @@
 //! Paths where all programs of a machine, or all users of a cluster, have files: `/var/log`, `sos` reports,
 //! bundles. There, lines count only if the file has the name of a component or of a machine-wide log.
 
+use crate::words::WORDS;
+
 /// Prefixes of bundle directories.
 const BUNDLES: [&str; 4] = ["sosreport", "sos_commands", "must-gather", "support-bundle"];
 
@@ -9,58 +11,6 @@ const LISTINGS: [&str; 5] = ["systeminfo", "crictl", "kubectl", "host-collectors
 
 /// Directories with one file or directory per pod. Users choose the names in them.
 const PODS: [&str; 3] = ["pods", "pod-logs", "podlogs"];
-
-/// Complete or partial names of logs that a bootstrap writes.
-const LOGS: [&str; 48] = [
-    "apiserver",
-    "aws-",
-    "azure",
-    "boot",
-    "calico",
-    "cilium",
-    "cloud-config",
-    "cloud-final",
-    "cloud-init",
-    "cluster-operators",
-    "clusteroperators",
-    "console",
-    "containerd",
-    "controller-manager",
-    "cri-",
-    "crio",
-    "daemon.log",
-    "dmesg",
-    "docker",
-    "etcd",
-    "flannel",
-    "ignition",
-    "install",
-    "ipamd",
-    "journal",
-    "k0s",
-    "k3s",
-    "kern",
-    "kube-",
-    "kubeadm",
-    "kubelet",
-    "kubernetes",
-    "landfall",
-    "machine-config",
-    "messages",
-    "networkmanager",
-    "node-image",
-    "nodeadm",
-    "nodes",
-    "openshift",
-    "provision",
-    "rancher",
-    "rke2",
-    "serial",
-    "setup",
-    "startup",
-    "syslog",
-    "user-data",
-];
 
 /// Commands whose output `sos` stores and which print logs of the machine.
 const SOS_LOGS: [&str; 2] = ["journalctl", "dmesg"];
@@ -86,7 +36,7 @@ pub(crate) fn is_of_anyone(name: &str) -> bool {
     let named = &segments[logs.unwrap_or(folders.len())..];
     let is_named = named.iter().any(|name| {
         let name = name.to_ascii_lowercase();
-        LOGS.iter().any(|log| name.contains(log))
+        WORDS.machine_logs.iter().any(|log| name.contains(log))
     });
     let is_of_cluster = folders.iter().any(|folder| *folder == "nodes" || folder.ends_with(".openshift.io"));
     let is_audit = named.iter().any(|name| name.contains("audit"));

@@ -1,7 +1,6 @@
 //! Rule files: their format and validation.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use landfall_model::report::Class;
 use landfall_model::{Cause, Phase};
@@ -107,6 +106,7 @@ pub(crate) struct Milestone {
     pub(crate) decides: bool,
     pub(crate) crash: bool,
     pub(crate) version_of: Option<String>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests hold milestones against them"))]
     pub(crate) examples: Examples,
 }
 
@@ -128,6 +128,7 @@ pub(crate) struct Examples {
     #[serde(default)]
     pub(crate) yes: Vec<Example>,
     #[serde(default)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests hold rules against them"))]
     pub(crate) no: Vec<Example>,
 }
 
@@ -135,7 +136,7 @@ pub(crate) struct Examples {
 #[serde(untagged)]
 pub(crate) enum Example {
     Line(String),
-    Fact(Fact),
+    Fact(#[cfg_attr(not(test), expect(dead_code, reason = "tests hold rules against it"))] Fact),
 }
 
 #[derive(Default, Deserialize)]
@@ -239,17 +240,6 @@ impl Examples {
         })
     }
 }
-
-impl fmt::Display for Example {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line(line) => f.write_str(line),
-            Self::Fact(fact) => write!(f, "{fact:?}"),
-        }
-    }
-}
-
-// === impl RuleSet ===
 
 impl RuleSet {
     /// Returns the rules compiled into this binary.

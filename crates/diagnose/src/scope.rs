@@ -2,56 +2,7 @@
 
 use memchr::memmem;
 
-/// Parts of the names of programs with a role in a bootstrap.
-const PROGRAMS: [&str; 47] = [
-    "kube",
-    "containerd",
-    "crio",
-    "cri-",
-    "docker",
-    "cloud-",
-    "ignition",
-    "bootkube",
-    "release-image",
-    "k3s",
-    "rke2",
-    "etcd",
-    "nodeadm",
-    "systemd",
-    "kernel",
-    "Network",
-    "network",
-    "dhc",
-    "curl",
-    "wget",
-    "bash",
-    "python",
-    "podman",
-    "coreos",
-    "node",
-    "machine-config",
-    "apt",
-    "dnf",
-    "yum",
-    "rpm",
-    "snap",
-    "chrony",
-    "ntp",
-    "timesync",
-    "sudo",
-    "flannel",
-    "calico",
-    "cilium",
-    "bootstrap",
-    "setup",
-    "install",
-    "agent",
-    "openshift",
-    "resolv",
-    "cluster",
-    "boot",
-    "dmesg",
-];
+use crate::words::WORDS;
 
 /// The namespace of the control plane.
 const SYSTEM: &str = "kube-system";
@@ -71,7 +22,7 @@ pub struct Pod {
 
 /// Returns whether a program has no role in a bootstrap: a container ID or an unknown name.
 pub(crate) fn is_foreign(process: &str) -> bool {
-    process != "sh" && !PROGRAMS.iter().any(|program| process.contains(program))
+    process != "sh" && !WORDS.bootstrap_programs.iter().any(|program| process.contains(program))
 }
 
 /// Returns the pod of a path: `pods/NAMESPACE_POD_UID/CONTAINER/…`,
@@ -152,30 +103,6 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
 /// `resources/pods.json`, `cluster-resources/events/shop.json`, `namespaces/shop/core/configmaps.yaml`. Their
 /// text proves nothing about a machine.
 pub(crate) fn holds_user_objects(name: &str) -> bool {
-    const KINDS: [&str; 22] = [
-        "csr",
-        "cronjobs",
-        "networkpolicies",
-        "roles",
-        "routes",
-        "secrets",
-        "serviceaccounts",
-        "ingresses",
-        "persistentvolumeclaims",
-        "pods",
-        "events",
-        "configmaps",
-        "deployments",
-        "replicasets",
-        "daemonsets",
-        "statefulsets",
-        "jobs",
-        "services",
-        "endpoints",
-        "endpointslices",
-        "rolebindings",
-        "leases",
-    ];
     // While the kubelet is down, any user's program may respond on its port.
     if name.contains("kubelet-health") {
         return true;
@@ -198,7 +125,8 @@ pub(crate) fn holds_user_objects(name: &str) -> bool {
     if !is_of_nodes && folders.into_iter().any(has_folder) {
         return true;
     }
-    let is_kind = |name: Option<&str>| name.is_some_and(|name| KINDS.contains(&name));
+    let is_kind =
+        |name: Option<&str>| name.is_some_and(|name| WORDS.user_kinds.iter().any(|kind| kind == name));
     let mut from_file = stem.rsplit(['/', ':']);
     let (file, directory, above) = (from_file.next(), from_file.next(), from_file.next());
     is_kind(file) || is_kind(directory) && above == Some("cluster-resources")

@@ -45,7 +45,6 @@ impl Sections {
         Self { headings }
     }
 
-    /// Returns the section of an offset in the chunk.
     pub(crate) fn at(&self, offset: usize) -> Option<&str> {
         let after = self.headings.partition_point(|heading| heading.offset <= offset);
         Some(self.headings.get(after.checked_sub(1)?)?.name.as_str())

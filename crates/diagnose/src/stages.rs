@@ -53,7 +53,6 @@ pub(crate) struct OpenStage<'c> {
     pub(crate) age: Option<i64>,
 }
 
-/// The last event of a stage.
 struct LastWord<'c> {
     name: String,
     event: Event<'c>,

@@ -7,6 +7,7 @@ use landfall_model::report::Trust;
 use crate::moment::Time;
 use crate::places;
 use crate::scope::{self, Pod};
+use crate::words::WORDS;
 
 /// Bytes inspected: enough to detect the format.
 const SAMPLE: usize = 16 * 1024;
@@ -102,25 +103,8 @@ impl Stream {
 
 /// Returns the unit: `kubelet.log` and `journals/kubelet.service.log` belong to the kubelet.
 fn unit_of(name: &str) -> Option<String> {
-    const KNOWN: [&str; 14] = [
-        "bootkube",
-        "cloud-init-output",
-        "cloud-init",
-        "containerd",
-        "crio",
-        "docker",
-        "dmesg",
-        "etcd",
-        "ignition",
-        "k3s",
-        "kubeadm",
-        "kubelet",
-        "release-image",
-        "rke2",
-    ];
     let file = name.rsplit(['/', ':']).next()?;
-    let unit = KNOWN.iter().find(|unit| file.starts_with(**unit))?;
-    Some((*unit).to_owned())
+    WORDS.known_units.iter().find(|unit| file.starts_with(unit.as_str())).cloned()
 }
 
 // === impl Heads ===

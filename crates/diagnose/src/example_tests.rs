@@ -4,20 +4,20 @@ use std::fmt;
 
 use landfall_model::report::Report;
 
-use crate::rules::{Example, Examples, Strength, Trigger};
+use crate::rules::{Example, Examples, RuleSet, Strength, Trigger};
 use crate::scan::{Engine, PatternId, Scan};
 use crate::stream::Stream;
 
 /// A failed example.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExampleFailure {
-    pub rule: String,
-    pub line: String,
-    pub complaint: Complaint,
+struct ExampleFailure {
+    rule: String,
+    line: String,
+    complaint: Complaint,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Complaint {
+enum Complaint {
     /// A `yes` line is not matched.
     Missed,
     /// A `no` line is matched.
@@ -35,7 +35,7 @@ const CRASH: &str = "systemd[1]: kubelet.service: Main process exited, code=exit
 
 impl Engine {
     /// Checks each example of each rule; an empty result means success.
-    pub fn check_examples(&self) -> Vec<ExampleFailure> {
+    fn check_examples(&self) -> Vec<ExampleFailure> {
         let mut failures = Vec::new();
         for (index, rule) in self.rules.rules.iter().enumerate() {
             self.check(index, &rule.id, &rule.examples, &mut failures);
@@ -124,15 +124,18 @@ impl fmt::Display for ExampleFailure {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use crate::rules::RuleSet;
-    use crate::scan::Engine;
-
-    #[test]
-    fn every_example_of_the_embedded_rules_holds() {
-        let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
-        let failures: Vec<String> = engine.check_examples().iter().map(ToString::to_string).collect();
-        assert!(failures.is_empty(), "{} examples fail:\n{}", failures.len(), failures.join("\n"));
+impl fmt::Display for Example {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => f.write_str(line),
+            Self::Fact(fact) => write!(f, "{fact:?}"),
+        }
     }
+}
+
+#[test]
+fn every_example_of_the_embedded_rules_holds() {
+    let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
+    let failures: Vec<String> = engine.check_examples().iter().map(ToString::to_string).collect();
+    assert!(failures.is_empty(), "{} examples fail:\n{}", failures.len(), failures.join("\n"));
 }
