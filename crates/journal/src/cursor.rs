@@ -98,25 +98,8 @@ pub(crate) fn push_hex(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&digits[zeros..]);
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "less than a hundred")]
-pub(crate) fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    // Two digits per division: every entry has two timestamps.
-    while number >= 100 {
-        let pair = (number % 100) as u8;
-        number /= 100;
-        start -= 2;
-        (digits[start], digits[start + 1]) = (b'0' + pair / 10, b'0' + pair % 10);
-    }
-    let pair = number as u8;
-    start -= 1;
-    digits[start] = b'0' + pair % 10;
-    if pair >= 10 {
-        start -= 1;
-        digits[start] = b'0' + pair / 10;
-    }
-    out.extend_from_slice(&digits[start..]);
+pub(crate) fn push_decimal(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(test)]

@@ -3,31 +3,11 @@
 //! Files with the *keyed hash* flag place a field by SipHash-2-4 with the file's own ID as key; older files use Bob
 //! Jenkins' lookup3. An entry's `xor_hash` is always lookup3, so that the same entry has the same cursor in every file.
 
+use siphasher::sip::SipHasher24;
+
 /// Returns SipHash-2-4 of `data` with a 16-byte key.
 pub(crate) fn siphash24(data: &[u8], key: [u8; 16]) -> u64 {
-    let (k0, k1) = halves(key);
-    let mut v = [
-        k0 ^ 0x736f_6d65_7073_6575,
-        k1 ^ 0x646f_7261_6e64_6f6d,
-        k0 ^ 0x6c79_6765_6e65_7261,
-        k1 ^ 0x7465_6462_7974_6573,
-    ];
-
-    let (words, rest) = data.as_chunks::<8>();
-    for word in words {
-        sip_word(&mut v, u64::from_le_bytes(*word));
-    }
-    // The final eight bytes contain the remaining input and, in their top byte, the length modulo 256.
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    last[7] = data.len().to_le_bytes()[0];
-    sip_word(&mut v, u64::from_le_bytes(last));
-
-    v[2] ^= 0xff;
-    for _ in 0..4 {
-        sip_round(&mut v);
-    }
-    v[0] ^ v[1] ^ v[2] ^ v[3]
+    SipHasher24::new_with_key(&key).hash(data)
 }
 
 /// Returns lookup3 (`hashlittle2` with both seeds zero), with the first result in the upper half.
@@ -52,33 +32,6 @@ pub(crate) fn jenkins64(data: &[u8]) -> u64 {
         final_mix(&mut v);
     }
     u64::from(v[2]) << 32 | u64::from(v[1])
-}
-
-fn halves(key: [u8; 16]) -> (u64, u64) {
-    let key = u128::from_le_bytes(key);
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
-    let low = key as u64;
-    (low, (key >> 64) as u64)
-}
-
-fn sip_word(v: &mut [u64; 4], word: u64) {
-    v[3] ^= word;
-    sip_round(v);
-    sip_round(v);
-    v[0] ^= word;
-}
-
-fn sip_round(v: &mut [u64; 4]) {
-    v[0] = v[0].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(13) ^ v[0];
-    v[0] = v[0].rotate_left(32);
-    v[2] = v[2].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(16) ^ v[2];
-    v[0] = v[0].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(21) ^ v[0];
-    v[2] = v[2].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(17) ^ v[2];
-    v[2] = v[2].rotate_left(32);
 }
 
 fn add_block(v: &mut [u32; 3], block: &[u8; 12]) {

@@ -23,20 +23,15 @@ impl Id128 {
 
     /// Returns the 32 digits, faster than a formatter.
     pub(crate) fn digits(self) -> [u8; 32] {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0; 32];
-        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(self.0) {
-            *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
-        }
+        // The lengths fit, so it cannot fail.
+        let _ = hex::encode_to_slice(self.0, &mut digits);
         digits
     }
 
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        let text: &[u8; 32] = text.try_into().ok()?;
         let mut id = [0; 16];
-        for (byte, pair) in id.iter_mut().zip(text.as_chunks::<2>().0) {
-            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-        }
+        hex::decode_to_slice(text, &mut id).ok()?;
         Some(Self(id))
     }
 }
@@ -58,15 +53,6 @@ impl FromStr for Id128 {
 
     fn from_str(text: &str) -> Result<Self, BadId> {
         Self::parse(text.as_bytes()).ok_or(BadId)
-    }
-}
-
-fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
     }
 }
 

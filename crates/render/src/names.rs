@@ -153,11 +153,10 @@ pub(crate) fn path(text: &str) -> bool {
 pub(crate) fn network(text: &str) -> Result<IpAddr, RenderError> {
     let invalid = || RenderError::Network { network: text.to_owned() };
     let network: IpNet = text.parse().map_err(|_| invalid())?;
-    let address = network.addr();
+    let (address, length) = (network.addr(), network.prefix_len().to_string());
     // `nft` accepts no other notation of a number, and does not treat IPv4-mapped IPv6 as IPv4.
-    let is_plain = text.ends_with(&format!("/{}", network.prefix_len()));
-    let fits = is_plain && address.to_canonical() == address && address == network.network();
-    if fits { Ok(address) } else { Err(invalid()) }
+    let is_plain = address.to_canonical() == address && text.rsplit('/').next() == Some(&length);
+    if is_plain && network.trunc() == network { Ok(address) } else { Err(invalid()) }
 }
 
 /// Checks an `http://` or `https://` URL. The server must have no login, and no character may be special to

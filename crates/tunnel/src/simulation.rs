@@ -19,7 +19,6 @@ use turmoil::{Builder, Sim};
 
 use crate::agent::Agent;
 use crate::config::{AgentConfig, DEFAULT_UDS_PERMISSIONS, Frontend, ServerConfig};
-use crate::number::SEEDED;
 use crate::server::{ServerView, parts};
 use crate::socket::{Network, Peer};
 
@@ -95,7 +94,7 @@ fn a_simulated_seed_can_be_replayed() {
 /// Runs one seed; returns when it ended and how many tunnels succeeded.
 fn simulate(seed: u64) -> Result<(Duration, usize), String> {
     let mut chance = Chance(seed);
-    SEEDED.set(Some(seed));
+    fastrand::seed(seed);
     let mut sim = Builder::new()
         .rng_seed(seed)
         .simulation_duration(END)
@@ -119,7 +118,6 @@ fn simulate(seed: u64) -> Result<(Duration, usize), String> {
             Err(error) => return Err(error.to_string()),
         }
     }
-    SEEDED.set(None);
     let went_well = *went_well.borrow();
     Ok((sim.elapsed(), went_well))
 }
