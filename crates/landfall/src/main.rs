@@ -5,6 +5,7 @@ mod commands;
 mod exit;
 mod logging;
 mod output;
+mod runtime;
 mod torcx_names;
 
 use std::process::ExitCode;

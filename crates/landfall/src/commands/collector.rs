@@ -1,12 +1,11 @@
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Args;
 use landfall_gateway::collector;
 use tokio::io::AsyncReadExt as _;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
+use crate::runtime::{self, Signals};
 
 /// Collect this machine's evidence for a gateway that asks on a socket
 ///
@@ -34,9 +33,9 @@ pub(crate) struct Collector {
 
 impl Collector {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+        let runtime = runtime::multi_threaded()?;
         runtime.block_on(async {
-            let stop = stop(self.with_parent).context("listen for signals")?;
+            let stop = stop(self.with_parent)?;
             let served = collector::serve(&self.socket, &self.root, stop).await;
             served.map_err(|error| {
                 Failure::new(
@@ -51,9 +50,8 @@ impl Collector {
     }
 }
 
-fn stop(with_parent: bool) -> std::io::Result<impl Future<Output = ()>> {
-    let (mut terminated, mut interrupted) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+fn stop(with_parent: bool) -> anyhow::Result<impl Future<Output = ()>> {
+    let mut signals = Signals::new()?;
     Ok(async move {
         let parent = async {
             if with_parent {
@@ -64,8 +62,7 @@ fn stop(with_parent: bool) -> std::io::Result<impl Future<Output = ()>> {
             }
         };
         tokio::select! {
-            _ = terminated.recv() => {}
-            _ = interrupted.recv() => {}
+            () = signals.next() => {}
             () = parent => {}
         }
     })

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 use landfall_gather::{Patience, connect, find};
 
 use super::reach::{self, Reach};
 use crate::exit::{Exit, Failure};
+use crate::runtime;
 
 /// Carry standard input and output to a node's port through the API endpoint
 ///
@@ -45,8 +45,7 @@ impl Connect {
             );
         }
         let (endpoint, access) = self.reach.resolve(Some(&self.url))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("start the runtime")?;
+        let runtime = runtime::single_threaded()?;
         let patience = Patience { within: Duration::from_secs(self.wait), tell: reach::tell_no_answer };
         let target = bracketed(host, port);
         let result = runtime.block_on(async {

@@ -14,12 +14,12 @@ use landfall_controller::metrics::{self, Metrics, Numbers};
 use landfall_controller::policy::{Approvals, AtOnce, Drain, Policy, Secrets, Unasked};
 use landfall_controller::run::{self, Controller as Role};
 use landfall_controller::window::Window;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::capi::Capi;
 use super::tunnel::duration;
 use crate::exit::{Exit, Failure};
+use crate::runtime::{self, Signals};
 
 /// Length limit of object names in Kubernetes.
 const MAX_NAME: usize = 253;
@@ -135,13 +135,9 @@ impl Controller {
             None => identity()?,
         };
         let (settings, policy) = (self.settings(), self.policy());
-        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+        let runtime = runtime::multi_threaded()?;
         runtime.block_on(async {
-            let cluster = match &self.kubeconfig {
-                Some(path) => Cluster::from_kubeconfig(path).await,
-                None => Cluster::infer().await,
-            };
-            let cluster = cluster.map_err(|error| {
+            let cluster = Cluster::connect(self.kubeconfig.as_deref()).await.map_err(|error| {
                 Failure::new(error, "give `--kubeconfig`, or run it in a pod").exit(Exit::Unavailable)
             })?;
             if self.capi.wants_teardown() {
@@ -152,15 +148,11 @@ impl Controller {
             let address = port.address();
             // Errors are ignored: standard error may be closed.
             let _ = writeln!(io::stderr(), "The controller `{identity}` answers on {address}");
-            let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
-            let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
+            let mut signals = Signals::new()?;
             let cancel = CancellationToken::new();
             let ended = cancel.clone();
             let signals = async move {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
+                signals.next().await;
                 ended.cancel();
                 std::future::pending::<()>().await;
             };

@@ -14,6 +14,7 @@ use super::diagnose::{self, Diagnose};
 use super::reach::{self, Reach};
 use crate::exit::{Exit, Failure};
 use crate::output::{Progress, say};
+use crate::runtime;
 
 /// Fetch the bootstrap machine's bundle through the API endpoint, and diagnose it
 ///
@@ -104,8 +105,7 @@ impl Gather {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let url = self.from_agent.as_deref().map(agent_url).or_else(|| self.url.clone());
         let (endpoint, access) = self.reach.resolve(url.as_deref())?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("start the runtime")?;
+        let runtime = runtime::single_threaded()?;
         let extension = if self.format == Packing::Zstd { "tar.zst" } else { "tar.gz" };
         let to = self.bundle.clone().unwrap_or_else(|| {
             format!("log-bundle-{}.{extension}", bundle_id(jiff::Timestamp::now())).into()
@@ -241,7 +241,6 @@ async fn from_its_agent(
     from_agent_through((found, route.endpoint), &agent, access, wanted, to).await.map_err(words)
 }
 
-/// Returns the URL of an agent.
 fn agent_url(agent: &str) -> String {
     let agent = agent.strip_prefix("https://").unwrap_or(agent).trim_end_matches('/');
     // The colons of an IPv6 address are in brackets.
@@ -252,10 +251,11 @@ fn agent_url(agent: &str) -> String {
 fn explain_agent(error: landfall_gather::Error) -> Failure {
     use landfall_gather::Error;
     use landfall_net::http::HttpError;
-    let (denied, unavailable) = (error.is_denied(), error.is_unavailable());
     let hint = match &error {
         Error::Agent { status: 429, .. } => "somebody else collects there; try again in half a minute",
-        _ if denied => "come with a certificate of landfall:operators, landfall:viewers or system:masters",
+        _ if error.is_denied() => {
+            "come with a certificate of landfall:operators, landfall:viewers or system:masters"
+        }
         Error::Http(HttpError::Unreachable { .. } | HttpError::Late { .. }) => {
             "does the node run `landfall agent --serve`, and may this machine reach its port?"
         }
@@ -264,12 +264,7 @@ fn explain_agent(error: landfall_gather::Error) -> Failure {
         }
         _ => return reach::explain(error),
     };
-    let failure = Failure::new(error, hint);
-    match (denied, unavailable) {
-        (true, _) => failure.exit(Exit::NotPermitted),
-        (_, true) => failure.exit(Exit::Unavailable),
-        _ => failure,
-    }
+    reach::failed(error, hint)
 }
 
 fn name_of(path: &Path) -> String {

@@ -14,11 +14,11 @@ use landfall_hub::{
 };
 use landfall_model::Secret;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::ask_hub::{self, AskHub};
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::runtime::{self, Signals};
 
 /// Length of a new token key, in bytes.
 const KEY_BYTES: usize = 32;
@@ -298,22 +298,13 @@ impl Serve {
     fn run(self) -> Result<Exit, Failure> {
         let config = self.config()?;
         raise_descriptor_limit();
-        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-        runtime.block_on(async {
+        runtime::multi_threaded()?.block_on(async {
             let server = Server::bind(config).await.map_err(explain)?;
             let mut stderr = io::stderr();
             // Errors are ignored: standard error may be closed.
             let _ = writeln!(stderr, "The hub listens on {}", server.address());
-            let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
-            let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
-            server
-                .serve(async {
-                    tokio::select! {
-                        _ = terminate.recv() => {}
-                        _ = interrupt.recv() => {}
-                    }
-                })
-                .await;
+            let mut signals = Signals::new()?;
+            server.serve(async { signals.next().await }).await;
             Ok(Exit::Done)
         })
     }
@@ -472,8 +463,7 @@ impl Forget {
         let names = self.nodes.into_iter().map(NodeName::new).collect::<Result<Vec<_>, _>>();
         let names = names.map_err(|error| Failure::usage(error, "name nodes as the board does"))?;
         let client = self.hub.client()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.context("start the runtime")?.block_on(async {
+        runtime::single_threaded()?.block_on(async {
             for name in &names {
                 client.delete(&format!("/api/v1/nodes/{name}")).await.map_err(|error| match error {
                     ClientError::Refused { status: 404, .. } => {

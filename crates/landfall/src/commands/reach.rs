@@ -9,7 +9,7 @@ use landfall_cluster::{Credentials, Identity};
 use landfall_gather::{Access, Endpoint};
 use landfall_model::{Secret, chain};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::output;
 
 const CREDENTIALS: &str = "Credentials";
@@ -163,13 +163,15 @@ pub(crate) fn explain(error: landfall_gather::Error) -> Failure {
         Error::Ssh { .. } => "install the OpenSSH client",
         _ => "run again with `-v` to see more",
     };
-    let (denied, unavailable) = (error.is_denied(), error.is_unavailable());
-    let failure = Failure::new(error, hint);
-    if denied {
-        failure.exit(crate::exit::Exit::NotPermitted)
-    } else if unavailable {
-        failure.exit(crate::exit::Exit::Unavailable)
-    } else {
-        failure
-    }
+    failed(error, hint)
+}
+
+/// Returns a failure with the exit code of its kind.
+pub(crate) fn failed(error: landfall_gather::Error, hint: &'static str) -> Failure {
+    let exit = match (error.is_denied(), error.is_unavailable()) {
+        (true, _) => Exit::NotPermitted,
+        (_, true) => Exit::Unavailable,
+        _ => Exit::Failed,
+    };
+    Failure::new(error, hint).exit(exit)
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::ask_hub::{AskHub, explain};
 use super::explain::unknown_cause;
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::{output, runtime};
 
 /// Width limit for names and titles, so that each row stays on one line.
 const NAME_WIDTH: usize = 40;
@@ -81,7 +81,6 @@ enum Format {
     Json,
 }
 
-/// The source of the data.
 enum Source {
     Hub { client: Client, path: String },
     Cluster(Box<Cluster>),
@@ -91,9 +90,7 @@ enum Source {
 
 impl Status {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("start the runtime")?;
-        runtime.block_on(async {
+        runtime::single_threaded()?.block_on(async {
             let source = self.source().await?;
             let mut unknown = self.cause.as_deref().map(unknown_cause).transpose()?.flatten();
             loop {
@@ -127,12 +124,9 @@ impl Status {
 
     async fn source(&self) -> Result<Source, Failure> {
         if self.cluster {
-            let cluster = match &self.kubeconfig {
-                Some(path) => Cluster::from_kubeconfig(path).await,
-                None => Cluster::infer().await,
-            };
             // No request was sent yet, so the error is about a file.
-            let cluster = cluster
+            let cluster = Cluster::connect(self.kubeconfig.as_deref())
+                .await
                 .map_err(|error| Failure::new(error, "name the management cluster with `--kubeconfig`"))?;
             return Ok(Source::Cluster(Box::new(cluster)));
         }

@@ -25,6 +25,7 @@ use self::cast::Cast;
 use self::story::Story;
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::runtime::{self, Signals};
 
 /// Watch a cluster being born on this machine, in a sandbox
 ///
@@ -77,8 +78,7 @@ impl Demo {
                 )
             },
         )?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("start the runtime")?;
+        let runtime = runtime::single_threaded()?;
         let played = runtime.block_on(self.play());
         // Background tasks are useless after the end of the demo.
         runtime.shutdown_background();
@@ -86,14 +86,12 @@ impl Demo {
     }
 
     async fn play(&self) -> Result<Exit, Failure> {
-        let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
+        let mut signals = Signals::new()?;
         // The terminal may be closed.
         let mut hang_up = signal(SignalKind::hangup()).context("listen for signals")?;
         let told = async {
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+                () = signals.next() => {}
                 _ = hang_up.recv() => {}
             }
         };

@@ -13,8 +13,9 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::prepare::{Flags, advice};
-use super::work::{self, runtime};
+use super::work;
 use crate::exit::{Exit, Failure};
+use crate::runtime;
 
 /// Path of the mappings in the hook's own container.
 const MAPPINGS: &str = "/etc/runtime-mappings.yaml";
@@ -101,7 +102,7 @@ impl Hook {
         }
         let env = HostEnvironment::new(&self.root, request.authority.as_deref())
             .context("prepare to look around")?;
-        let runtime = runtime()?;
+        let runtime = runtime::multi_threaded()?;
         if !self.is_asked_for(&runtime, &env, &request)? {
             tracing::info!("Nobody asks for this hook now.");
             return Ok(Exit::TryLater);

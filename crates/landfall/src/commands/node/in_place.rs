@@ -26,9 +26,10 @@ use tokio_util::sync::CancellationToken;
 use super::Format;
 use super::prepare::RebootBy;
 use super::status::json;
-use super::work::{self, Continuation, failure, runtime};
+use super::work::{self, Continuation, failure};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, say};
+use crate::runtime;
 
 /// Poll interval of the gate: a kubelet may well start one second later.
 const LOOK: Duration = Duration::from_secs(1);
@@ -134,7 +135,7 @@ enum Kind {
 
 impl InPlace {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let runtime = runtime()?;
+        let runtime = runtime::multi_threaded()?;
         if self.gate {
             return self.wait_at_gate(&runtime);
         }
@@ -270,11 +271,7 @@ impl InPlace {
     }
 
     async fn cluster(&self) -> Result<Cluster, Failure> {
-        let cluster = match &self.kubeconfig {
-            Some(path) => Cluster::from_kubeconfig(path).await,
-            None => Cluster::infer().await,
-        };
-        cluster.map_err(unavailable)
+        Cluster::connect(self.kubeconfig.as_deref()).await.map_err(unavailable)
     }
 
     async fn check_label(&self, cluster: &Cluster, node: &str) -> Result<(), Failure> {

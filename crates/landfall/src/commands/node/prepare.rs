@@ -15,9 +15,9 @@ use landfall_node::prepare::{DecideError, decide, profile, show, template};
 
 use super::Format;
 use super::status::json;
-use super::work::{self, Ask, runtime};
+use super::work::{self, Ask};
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::{output, runtime};
 
 /// Lay down the right runtime for the cluster, verified, exactly once, then let the kubelet start
 ///
@@ -177,7 +177,7 @@ impl Prepare {
         let request = self.flags.request(&self.root)?;
         let env = HostEnvironment::new(&self.root, request.authority.as_deref())
             .context("prepare to look around")?;
-        let runtime = runtime()?;
+        let runtime = runtime::multi_threaded()?;
         if self.dry_run {
             let decision = runtime.block_on(decide(&env, &request)).map_err(failure)?;
             self.print(&decision)?;

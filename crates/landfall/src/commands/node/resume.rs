@@ -11,7 +11,7 @@ use super::Format;
 use super::prepare::RebootBy;
 use super::work::{self, Ask};
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::{output, runtime};
 
 /// Go on with the run that was interrupted, as it was asked for
 #[derive(Args)]
@@ -48,6 +48,6 @@ impl Resume {
         let env = HostEnvironment::new(&self.root, request.authority.as_deref())
             .context("prepare to look around")?;
         let ask = Ask { request: &request, other: Other::Respect, reboot: self.reboot, output: self.output };
-        work::carry_out(&work::runtime()?, &Arc::new(env), &ask)
+        work::carry_out(&runtime::multi_threaded()?, &Arc::new(env), &ask)
     }
 }

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::{Format, work};
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::{output, runtime};
 
 /// Width of most step names; a longer one widens the column.
 const STEP_WIDTH: usize = 18;
@@ -106,7 +106,7 @@ fn annotate(
     node: &str,
     document: &StatusDocument,
 ) -> Result<(), Failure> {
-    let published = work::runtime()?.block_on(status::publish(env, kubeconfig, node, document));
+    let published = runtime::multi_threaded()?.block_on(status::publish(env, kubeconfig, node, document));
     let hint = "give this account `get` and `patch` on nodes";
     match published.map_err(|error| Failure::new(error, hint).exit(Exit::Unavailable))? {
         Published::Written => Ok(()),

@@ -26,6 +26,7 @@ use super::Format;
 use super::prepare::{RebootBy, advice};
 use crate::exit::{Exit, Failure};
 use crate::output::{Progress, say};
+use crate::runtime::Signals;
 
 /// Time to wait after a reboot request to systemd, which ends this process.
 const REBOOT_PATIENCE: Duration = Duration::from_mins(10);
@@ -57,11 +58,6 @@ struct Lines {
     bar: Option<Progress>,
     /// The last message: repeated identical failures are printed once.
     last: String,
-}
-
-pub(super) fn runtime() -> Result<Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    Ok(runtime.context("start the asynchronous runtime")?)
 }
 
 /// The request of a run, and its output options.
@@ -157,17 +153,12 @@ async fn cancel_on_signal(cancel: &CancellationToken) -> Infallible {
 
 /// Returns a future that completes on a termination signal; signals are caught from this call on. Needs a runtime.
 pub(super) fn asked_to_end() -> impl Future<Output = ()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let listening =
-        signal(SignalKind::terminate()).and_then(|end| Ok((end, signal(SignalKind::interrupt())?)));
+    let signals = Signals::new();
     async move {
-        let Ok((mut end, mut interrupt)) = listening else {
+        match signals {
+            Ok(mut signals) => signals.next().await,
             // Without a handler the signal itself ends the process.
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = end.recv() => {}
-            _ = interrupt.recv() => {}
+            Err(_) => std::future::pending().await,
         }
     }
 }

@@ -7,7 +7,7 @@ use landfall_tunnel::agent::CountSource;
 use landfall_tunnel::config::{AgentConfig, CertificateFiles, ClientTls};
 use landfall_tunnel::{Identifiers, Unknown, agent};
 
-use super::klog::{Klog, ignored};
+use super::klog::{IgnoredByBoth, Klog, ignored};
 use super::pflag::{boolean, duration};
 use super::server::port;
 use super::{cluster, file, listening, pair, until_told};
@@ -148,21 +148,8 @@ struct Ignored {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     probe_interval: Option<Duration>,
 
-    /// No effect: queues are bounded in bytes, for each tunnel
-    #[arg(long, value_name = "NUMBER")]
-    xfr_channel_size: Option<u64>,
-
-    /// No effect: there is no such profile
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
-    enable_profiling: Option<bool>,
-
-    /// No effect: there is no such profile
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
-    enable_contention_profiling: Option<bool>,
-
-    /// No effect: full queues are counted in the metrics
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
-    warn_on_channel_limit: Option<bool>,
+    #[command(flatten)]
+    of_both: IgnoredByBoth,
 }
 
 // === impl Agent ===
@@ -251,10 +238,7 @@ impl Ignored {
         ignored(&[
             ("kube-api-content-type", self.kube_api_content_type.is_some()),
             ("probe-interval", self.probe_interval.is_some()),
-            ("xfr-channel-size", self.xfr_channel_size.is_some()),
-            ("enable-profiling", self.enable_profiling == Some(true)),
-            ("enable-contention-profiling", self.enable_contention_profiling == Some(true)),
-            ("warn-on-channel-limit", self.warn_on_channel_limit == Some(true)),
         ]);
+        self.of_both.complain();
     }
 }

@@ -106,6 +106,38 @@ impl Klog {
     }
 }
 
+/// Flags of server and agent that only upstream needs
+#[derive(Args)]
+#[command(next_help_heading = "Without effect")]
+pub(super) struct IgnoredByBoth {
+    /// No effect: queues are bounded in bytes, for each tunnel
+    #[arg(long, value_name = "NUMBER")]
+    xfr_channel_size: Option<u64>,
+
+    /// No effect: there is no such profile
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    enable_profiling: Option<bool>,
+
+    /// No effect: there is no such profile
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    enable_contention_profiling: Option<bool>,
+
+    /// No effect: full queues are counted in the metrics
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    warn_on_channel_limit: Option<bool>,
+}
+
+impl IgnoredByBoth {
+    pub(super) fn complain(&self) {
+        ignored(&[
+            ("xfr-channel-size", self.xfr_channel_size.is_some()),
+            ("enable-profiling", self.enable_profiling == Some(true)),
+            ("enable-contention-profiling", self.enable_contention_profiling == Some(true)),
+            ("warn-on-channel-limit", self.warn_on_channel_limit == Some(true)),
+        ]);
+    }
+}
+
 /// Reports that a given flag has no effect; its help contains the reason.
 pub(super) fn ignored(flags: &[(&str, bool)]) {
     for (flag, _) in flags.iter().filter(|(_, given)| *given) {

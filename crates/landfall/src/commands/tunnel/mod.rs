@@ -11,14 +11,14 @@ pub(crate) use pflag::{as_upstream_writes, duration};
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use landfall_cluster::Cluster;
 use landfall_net::Notify;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Exit, Failure};
+use crate::runtime::Signals;
 
 /// Carry the API server's traffic into the cluster, compatible with Konnectivity
 ///
@@ -35,12 +35,6 @@ enum Role {
     Server(Box<server::Server>),
     Agent(Box<agent::Agent>),
     Status(status::Status),
-}
-
-/// The termination signals.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
 }
 
 // === impl Tunnel ===
@@ -60,22 +54,6 @@ impl Tunnel {
             Role::Server(server) => server.run(),
             Role::Agent(agent) => agent.run(),
             Role::Status(status) => status.run(),
-        }
-    }
-}
-
-// === impl Signals ===
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("listen for signals");
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }
@@ -125,11 +103,7 @@ fn listening(flag: &str, text: &str) -> Result<IpAddr, Failure> {
 
 /// Returns the cluster of a kubeconfig; without one, the cluster that this process runs in.
 async fn cluster(kubeconfig: Option<&Path>) -> Result<Cluster, Failure> {
-    let cluster = match kubeconfig {
-        Some(path) => Cluster::from_kubeconfig(path).await,
-        None => Cluster::infer().await,
-    };
-    cluster.map_err(|error| {
+    Cluster::connect(kubeconfig).await.map_err(|error| {
         Failure::new(error, "name a file with `--kubeconfig`, or run in a pod with an account")
     })
 }

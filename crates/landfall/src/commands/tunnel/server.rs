@@ -10,7 +10,7 @@ use landfall_tunnel::config::{
 };
 use landfall_tunnel::server::{self, Authenticate, LeaseSettings, ServerError, TokenReviews, labels};
 
-use super::klog::{Klog, ignored};
+use super::klog::{IgnoredByBoth, Klog, ignored};
 use super::pflag::{boolean, duration};
 use super::{cluster, file, listening, pair, until_told};
 use crate::exit::{Exit, Failure};
@@ -205,21 +205,8 @@ struct Ignored {
     #[arg(long, value_name = "TYPE")]
     kube_api_content_type: Option<String>,
 
-    /// No effect: queues are bounded in bytes, for each tunnel
-    #[arg(long, value_name = "NUMBER")]
-    xfr_channel_size: Option<u64>,
-
-    /// No effect: there is no such profile
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
-    enable_profiling: Option<bool>,
-
-    /// No effect: there is no such profile
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
-    enable_contention_profiling: Option<bool>,
-
-    /// No effect: full queues are counted in the metrics
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
-    warn_on_channel_limit: Option<bool>,
+    #[command(flatten)]
+    of_both: IgnoredByBoth,
 }
 
 // === impl Server ===
@@ -410,10 +397,7 @@ impl Ignored {
             ("kubeconfig-qps", self.kubeconfig_qps.is_some()),
             ("kubeconfig-burst", self.kubeconfig_burst.is_some()),
             ("kube-api-content-type", self.kube_api_content_type.is_some()),
-            ("xfr-channel-size", self.xfr_channel_size.is_some()),
-            ("enable-profiling", self.enable_profiling == Some(true)),
-            ("enable-contention-profiling", self.enable_contention_profiling == Some(true)),
-            ("warn-on-channel-limit", self.warn_on_channel_limit == Some(true)),
         ]);
+        self.of_both.complain();
     }
 }
