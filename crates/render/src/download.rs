@@ -1,3 +1,4 @@
+use crate::package::filled;
 use crate::{RenderError, names};
 
 /// Path of the binary on a host.
@@ -21,17 +22,7 @@ impl Download {
 
     /// Returns the command as a script for administrators and units, with an error message.
     pub(crate) fn script(&self) -> String {
-        format!(
-            "#!/bin/sh\n\
-             # Fetches the program, and keeps only what has the hash. May be run again at any time.\n\
-             set -eu\n\
-             {}||{{\n  \
-               rm -f $p.new\n  \
-               echo \"the program with this hash could not be had: $p is as it was\" >&2\n  \
-               exit 1\n\
-             }}\n",
-            self.command()
-        )
+        filled(include_str!("../files/install.sh"), &[("@COMMAND@", &self.command())])
     }
 
     /// Returns a shell line that installs the binary, and fails if its digest is wrong. The download fails if

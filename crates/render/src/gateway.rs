@@ -7,7 +7,7 @@ use landfall_cluster::manifest;
 use landfall_model::Secret;
 use serde_json::json;
 
-use crate::package::{HostFile, Machines, Package, Unit};
+use crate::package::{HostFile, Machines, Package, Unit, filled};
 use crate::{Download, Format, Plan, RenderError, Target, chart, names, objects};
 
 const UNIT: &str = "landfall-gateway.service";
@@ -90,7 +90,6 @@ fn guard(settings: &Settings) -> Result<Option<String>, RenderError> {
         let family = usize::from(matches!(names::network(network)?, IpAddr::V6(_)));
         families[family].push(network);
     }
-    let port = settings.port();
     let mut rules = String::new();
     if settings.redirect.is_some() {
         rules += "    ct status & dnat == 0 counter drop comment \"it did not come for the API port\"\n";
@@ -106,20 +105,9 @@ fn guard(settings: &Settings) -> Result<Option<String>, RenderError> {
     if rules.is_empty() {
         return Ok(None);
     }
-    Ok(Some(format!(
-        "# Who may come to the gateway's port. Loaded by {UNIT}, and gone with it.\n\
-         table inet {GUARD_TABLE} {{}}\n\
-         delete table inet {GUARD_TABLE}\n\
-         table inet {GUARD_TABLE} {{\n\
-         \x20 chain input {{\n\
-         \x20   type filter hook input priority filter - 5; policy accept;\n\
-         \x20   tcp dport != {port} accept\n\
-         \x20   meta l4proto != tcp accept\n\
-         \x20   iif \"lo\" accept\n\
-         {rules}\
-         \x20 }}\n\
-         }}\n"
-    )))
+    let port = settings.port().to_string();
+    let values = [("@UNIT@", UNIT), ("@TABLE@", GUARD_TABLE), ("@PORT@", &port), ("@RULES@", &rules)];
+    Ok(Some(filled(include_str!("../files/gateway-guard.nft"), &values)))
 }
 
 fn drop_in() -> String {

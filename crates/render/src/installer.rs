@@ -3,7 +3,7 @@
 //! It consists of the settings that make bootkube use the tunnel, and the service that removes it. Both write
 //! records like the installer's own services.
 
-use crate::package::HostFile;
+use crate::package::{HostFile, filled};
 use crate::teardown::{self, SERVICE, steps};
 use crate::tunnel::{Settings, UNIT, static_pod_file};
 use crate::{Completion, Target, own_address};
@@ -52,36 +52,22 @@ pub(crate) fn drop_in(service: &str) -> HostFile {
 pub(crate) fn not_in_place() -> String {
     let pod = static_pod_file(Target::Openshift);
     let files = [teardown::files(Target::Openshift).join(" "), manifests().join(" ")].join(" ");
-    format!(
-        "script=${{LANDFALL_BOOTKUBE:-{BOOTKUBE}}}\n\
-         # A single node that bootstraps in place carries over what lies here, and can carry no socket\n\
-         if grep -qs '^BOOTSTRAP_INPLACE=true' \"$script\"; then\n  \
-           echo 'this host bootstraps in place and becomes a node itself: it gets no tunnel'\n  \
-           touch {TORN_DOWN}\n  \
-           rm -f {pod} {OVERRIDE}\n  \
-           if systemctl cat {UNIT} >/dev/null 2>&1; then timeout -k 10 30 systemctl disable --now {UNIT} || :; fi\n  \
-           rm -rf /etc/systemd/system/{UNIT} /etc/systemd/system/{UNIT}.d {files}\n  \
-           exit 0\n\
-         fi\n"
+    filled(
+        include_str!("../files/not-in-place.sh"),
+        &[
+            ("@BOOTKUBE@", BOOTKUBE),
+            ("@TORN_DOWN@", TORN_DOWN),
+            ("@POD@", &pod),
+            ("@OVERRIDE@", OVERRIDE),
+            ("@UNIT@", UNIT),
+            ("@FILES@", &files),
+        ],
     )
 }
 
 /// Returns shell lines that add the flag to the call of the API server's renderer, once.
 pub(crate) fn add_flag() -> String {
-    format!(
-        "flag={flag}\n\
-         if ! grep -q -e \"$flag\" \"$script\"; then\n  \
-           sed \"s|/usr/bin/cluster-kube-apiserver-operator render \\\\\\\\\\$|&\\n      $flag \\\\\\\\|\" \"$script\" >\"$script.landfall\"\n  \
-           if ! grep -q -e \"$flag\" \"$script.landfall\"; then\n    \
-             rm -f \"$script.landfall\"\n    \
-             echo \"$script calls the renderer in a way that is not known: the API server will not use the tunnel\" >&2\n    \
-             exit 1\n  \
-           fi\n  \
-           chmod --reference=\"$script\" \"$script.landfall\"\n  \
-           mv \"$script.landfall\" \"$script\"\n\
-         fi\n",
-        flag = flag(),
-    )
+    filled(include_str!("../files/add-flag.sh"), &[("@FLAG@", &flag())])
 }
 
 fn flag() -> String {
@@ -91,15 +77,11 @@ fn flag() -> String {
 /// Returns shell lines that disconnect bootkube from the tunnel. A running bootkube has already read its
 /// script.
 pub(crate) fn forget() -> Vec<String> {
-    let flag = flag();
-    vec![
-        format!("if grep -qs -e {flag} {BOOTKUBE}; then"),
-        format!("  sed '\\|{flag}|d' {BOOTKUBE} >{BOOTKUBE}.landfall"),
-        format!("  chmod --reference={BOOTKUBE} {BOOTKUBE}.landfall"),
-        format!("  mv {BOOTKUBE}.landfall {BOOTKUBE}"),
-        "fi".to_owned(),
-        format!("rm -f {}", leftovers().join(" ")),
-    ]
+    let text = filled(
+        include_str!("../files/forget.sh"),
+        &[("@FLAG@", &flag()), ("@BOOTKUBE@", BOOTKUBE), ("@LEFTOVERS@", &leftovers().join(" "))],
+    );
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Returns the files that only bootkube and its renderer read.

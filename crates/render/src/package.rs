@@ -83,6 +83,11 @@ impl Format {
     }
 }
 
+/// Replaces the marks in an embedded file. The values are checked: none has a special meaning to units and shells.
+pub(crate) fn filled(text: &str, values: &[(&str, &str)]) -> String {
+    values.iter().fold(text.to_owned(), |text, (mark, value)| text.replace(mark, value))
+}
+
 /// Returns the path of the script that downloads the binary on a host. It differs per package, because
 /// Ignition rejects two files of one path.
 pub(crate) fn install_script(package: &str) -> String {

@@ -4,7 +4,7 @@
 
 use serde_json::json;
 
-use crate::package::{HostFile, Unit as HostUnit, install_script};
+use crate::package::{HostFile, Unit as HostUnit, filled, install_script};
 use crate::tunnel::{
     self, EGRESS_FLAG, EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, Settings, UNIT, VOLUMES, egress_file,
     static_pod_file,
@@ -125,19 +125,9 @@ pub(crate) fn service(settings: &Settings) -> Option<(HostFile, HostUnit)> {
         Target::Kubeadm | Target::Capi => (script(settings), "/etc/kubernetes/admin.conf", ""),
         Target::K3s => (script(settings), "/etc/rancher/k3s/k3s.yaml", "After=k3s.service\n"),
     };
-    let unit = format!(
-        "[Unit]\n\
-         Description=Take the bootstrap tunnel away when the bootstrap is over\n\
-         {condition}\
-         StartLimitIntervalSec=0\n\n\
-         [Service]\n\
-         Type=exec\n\
-         ExecStart={PROGRAM}\n\
-         Environment=KUBECONFIG={kubeconfig}\n\
-         Restart=on-failure\n\
-         RestartSec=5s\n\n\
-         [Install]\n\
-         WantedBy=multi-user.target\n"
+    let unit = filled(
+        include_str!("../files/tunnel-teardown.service"),
+        &[("@CONDITION@", condition), ("@PROGRAM@", PROGRAM), ("@KUBECONFIG@", kubeconfig)],
     );
     Some((HostFile::program(PROGRAM, text), HostUnit { name: SERVICE, text: unit }))
 }
@@ -231,12 +221,8 @@ fn egress_commands(target: Target) -> Vec<String> {
 fn wait_for_api() -> Vec<String> {
     let old = format!("pgrep -f -- '{EGRESS_FLAG}{EGRESS_FOLDER}/' >/dev/null");
     let ready = format!("{GET} --raw /readyz >/dev/null 2>&1");
-    vec![
-        format!("for i in $(seq 60); do {old} || break; sleep 5; done"),
-        format!("! {old} || {{ echo 'the API server still uses the tunnel' >&2; exit 1; }}"),
-        format!("for i in $(seq 60); do {ready} && break; sleep 5; done"),
-        format!("{ready} || {{ echo 'the API server does not answer' >&2; exit 1; }}"),
-    ]
+    let text = filled(include_str!("../files/wait-for-api.sh"), &[("@OLD@", &old), ("@READY@", &ready)]);
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Returns a shell condition: whether the API server's static pod has the tunnel's flag or a volume. The
@@ -252,35 +238,22 @@ fn knows_in_pod(target: Target) -> String {
 /// Returns shell lines that remove the flag, the mounts and the volumes from the API server's static pod.
 /// `kubectl` changes the object instead of its text. They exist only there, so neither an upgrade nor a
 /// joining control plane restores them.
+///
+/// The new file is not in the directory of manifests, where the kubelet would run a second API server from it. It is
+/// synced before it replaces the working one, so that the API server's manifest survives a power failure.
 fn forget_in_pod(target: Target) -> Vec<String> {
-    let flag = format!("{EGRESS_FLAG}{}", egress_file(target));
-    let rest = format!(
-        r#"{{{{range .spec.containers}}}}{{{{if eq .name "kube-apiserver"}}}}[{{{{range $at, $word := .command}}}}{{{{if ne $word "{flag}"}}}}{{{{if $at}}}},{{{{end}}}}{{{{printf "%q" $word}}}}{{{{end}}}}{{{{end}}}}]{{{{end}}}}{{{{end}}}}"#
-    );
     let volumes = VOLUMES.map(|name| json!({"$patch": "delete", "name": name}));
     let mounts =
         [EGRESS_FOLDER, target.socket_folder()].map(|path| json!({"$patch": "delete", "mountPath": path}));
-    vec![
-        format!("if {}; then", knows_in_pod(target)),
-        "  umask 077".to_owned(),
-        format!(
-            "  command=$(kubectl patch --local -f {API_SERVER} --type=merge -p '{{}}' -o 'go-template={rest}')"
-        ),
-        "  case $command in".to_owned(),
-        "  '[\"kube-apiserver\",'*) ;;".to_owned(),
-        format!("  *) echo '{API_SERVER} is not as kubeadm makes it' >&2; exit 1 ;;"),
-        "  esac".to_owned(),
-        // Not in the manifest directory: the kubelet would run a second API server from a temporary file.
-        format!(
-            "  kubectl patch --local -f {API_SERVER} --type=strategic -o yaml \\\n    \
-             -p '{{\"spec\":{{\"containers\":[{{\"name\":\"kube-apiserver\",\"command\":'\"$command\"',\"volumeMounts\":{mounts}}}],\"volumes\":{volumes}}}}}' \\\n    \
-             >/etc/kubernetes/kube-apiserver.yaml.new",
-            mounts = json!(mounts),
-            volumes = json!(volumes),
-        ),
-        // Synced before it replaces the working file: the API server's manifest survives a power failure.
-        "  sync /etc/kubernetes/kube-apiserver.yaml.new".to_owned(),
-        format!("  mv /etc/kubernetes/kube-apiserver.yaml.new {API_SERVER}"),
-        "fi".to_owned(),
-    ]
+    let text = filled(
+        include_str!("../files/forget-in-pod.sh"),
+        &[
+            ("@KNOWS@", &knows_in_pod(target)),
+            ("@API_SERVER@", API_SERVER),
+            ("@FLAG@", &format!("{EGRESS_FLAG}{}", egress_file(target))),
+            ("@MOUNTS@", &json!(mounts).to_string()),
+            ("@VOLUMES@", &json!(volumes).to_string()),
+        ],
+    );
+    text.lines().map(str::to_owned).collect()
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::authority::check_days;
 use crate::installer::{self, OVERRIDE};
-use crate::package::{HostFile, Machines, Package, Unit};
+use crate::package::{HostFile, Machines, Package, Unit, filled};
 use crate::{
     Completion, Credentials, Download, Format, Plan, RenderError, Target, chart, names, objects, own_address,
     teardown, yaml,
@@ -296,10 +296,8 @@ fn unit(settings: &Settings) -> String {
         ),
         _ => String::new(),
     };
-    include_str!("../files/tunnel-server.service")
-        .replace("$FOLDER", folder)
-        .replace("$WRITABLE", &writable)
-        .replace("$ARGUMENTS", &arguments)
+    let values = [("@FOLDER@", folder), ("@WRITABLE@", &writable), ("@ARGUMENTS@", &arguments)];
+    filled(include_str!("../files/tunnel-server.service"), &values)
 }
 
 /// Returns the objects in the order of their application.
