@@ -57,7 +57,6 @@ impl Failure {
         Self { error: error.into(), hint: Some(hint.into()), exit: Exit::Failed }
     }
 
-    /// Creates a usage error.
     pub(crate) fn usage(error: impl Into<anyhow::Error>, hint: impl Into<Cow<'static, str>>) -> Self {
         Self::new(error, hint).exit(Exit::Usage)
     }

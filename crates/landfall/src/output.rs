@@ -71,7 +71,6 @@ fn colour_is_welcome() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Returns the size for text.
 pub(crate) fn size() -> Size {
     let told = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let told = told.map(|size| Size { width: usize::from(size.ws_col), height: usize::from(size.ws_row) });
@@ -118,7 +117,6 @@ impl Progress {
         self.bar.set_message(format!("{bar} {number}/{of} {name}"));
     }
 
-    /// Returns the total, if it is known.
     pub(crate) fn total(&self) -> Option<u64> {
         self.bar.length()
     }

@@ -186,7 +186,6 @@ fn input(path: PathBuf) -> Input {
     if path.as_os_str() == "-" { Input::stdin() } else { Input::Path(path) }
 }
 
-/// Returns a machine as an input.
 fn machine(root: &Path) -> Result<Input, Failure> {
     let (host, plan) = super::host_and_plan(root)?;
     Ok(Input::Machine { host, plan })

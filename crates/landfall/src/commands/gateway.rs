@@ -9,6 +9,7 @@ use landfall_gateway::config::{self, ConfigError, Settings};
 use landfall_gateway::layout::{self, Chosen};
 
 use super::tunnel::until_told;
+use crate::commands::same_variants;
 use crate::exit::{Exit, Failure};
 
 /// Observing API servers, collecting and token reviews need little CPU time.
@@ -168,25 +169,5 @@ fn explain(error: GatewayError) -> Failure {
     Failure::new(error, hint)
 }
 
-// === impl Mode ===
-
-impl From<Mode> for config::Mode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Auto => Self::Auto,
-            Mode::Intercept => Self::Intercept,
-            Mode::Splice => Self::Splice,
-        }
-    }
-}
-
-// === impl Readiness ===
-
-impl From<Readiness> for config::Readiness {
-    fn from(readiness: Readiness) -> Self {
-        match readiness {
-            Readiness::Hold => Self::Hold,
-            Readiness::Leave => Self::Leave,
-        }
-    }
-}
+same_variants!(Mode => config::Mode { Auto, Intercept, Splice });
+same_variants!(Readiness => config::Readiness { Hold, Leave });

@@ -14,19 +14,7 @@ const EXIT_CODES: &str = "Exit codes: ";
 const USUAL_CODES: &str = "0 done · 1 failed · 64 wrong usage";
 
 /// The last sections of every page, in roff.
-const SECTIONS: &str = r#".SH ENVIRONMENT
-.TP
-\fBLANDFALL_LOG\fR
-What is logged to standard error, as a filter of levels and modules.
-.TP
-\fBNO_COLOR\fR
-Set to anything: no colour.
-.SH FILES
-.TP
-\fI/etc/landfall/gather.d/*.toml\fR
-What is collected from a machine, besides what is built in.
-.SH "SEE ALSO"
-"#;
+const SECTIONS: &str = include_str!("sections.roff");
 
 /// Print the manual page, or write the pages of all commands
 ///

@@ -28,6 +28,20 @@ use landfall_evidence::collect::{Host, Plan};
 
 use crate::exit::Failure;
 
+/// Converts an enum of the command line, whose variants have help texts, to the equal one of a role.
+macro_rules! same_variants {
+    ($from:ty => $to:ty { $($name:ident),+ }) => {
+        impl From<$from> for $to {
+            fn from(value: $from) -> Self {
+                match value {
+                    $(<$from>::$name => Self::$name),+
+                }
+            }
+        }
+    };
+}
+use same_variants;
+
 /// Returns the machine below `root`, and the plan of what to collect from it.
 fn host_and_plan(root: &Path) -> Result<(Host, Plan), Failure> {
     let host = Host::at(root).with_context(|| format!("open the root folder `{}`", root.display()));

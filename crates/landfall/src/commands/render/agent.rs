@@ -7,6 +7,7 @@ use landfall_render::carriers::{BootstrapReport, Carriers, Events, Hub, Nats, Ne
 
 use super::{Folder, Program, Shape, authority, explain};
 use crate::commands::agent_daemon::BUCKET_HINT;
+use crate::commands::same_variants;
 use crate::exit::{Exit, Failure};
 
 /// Default namespace of a DaemonSet.
@@ -223,15 +224,4 @@ impl Ways {
     }
 }
 
-// === impl Way ===
-
-impl From<Way> for agent::Way {
-    fn from(way: Way) -> Self {
-        match way {
-            Way::Image => Self::Image,
-            Way::FirstBoot => Self::FirstBoot,
-            Way::Pod => Self::Pod,
-            Way::DaemonSet => Self::DaemonSet,
-        }
-    }
-}
+same_variants!(Way => agent::Way { Image, FirstBoot, Pod, DaemonSet });

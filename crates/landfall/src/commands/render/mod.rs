@@ -15,6 +15,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use landfall_model::Secret;
 use landfall_render::{Download, Plan, RenderError, Target};
 
+use crate::commands::same_variants;
 use crate::exit::{Exit, Failure};
 use crate::output;
 
@@ -194,182 +195,110 @@ fn authority(path: &Path) -> Result<String, Failure> {
 }
 
 fn explain(error: RenderError) -> Failure {
-    match &error {
-        RenderError::Namespace { .. } => {
-            Failure::usage(error, "at most 63 lower case letters, digits and `-` inside")
+    let hint = match &error {
+        RenderError::Namespace { .. } => "at most 63 lower case letters, digits and `-` inside",
+        RenderError::SharedNamespace { .. } => "give the agents a namespace of their own with `--namespace`",
+        RenderError::Object { .. } => "at most 253 lower case letters, digits, `-` and `.` inside",
+        RenderError::Selector { .. } => {
+            "as `kubectl get nodes -l` takes it, such as `pool=edge,!spare`; names and values have at most 63 letters"
         }
-        RenderError::SharedNamespace { .. } => {
-            Failure::usage(error, "give the agents a namespace of their own with `--namespace`")
+        RenderError::HubOfCapi => {
+            "choose `--run-as pod` for the management cluster, or `--for kubeadm` for a machine of its own"
         }
-        RenderError::Object { .. } => {
-            Failure::usage(error, "at most 253 lower case letters, digits, `-` and `.` inside")
+        RenderError::Completion { .. } => {
+            "`config-map`, `event` or `marker`, with `=NAMESPACE/NAME` or `=PATH`; a marker has no usual place with kubeadm and k3s"
         }
-        RenderError::Selector { .. } => Failure::usage(
-            error,
-            "as `kubectl get nodes -l` takes it, such as `pool=edge,!spare`; names and values have at most 63 letters",
-        ),
-        RenderError::HubOfCapi => Failure::usage(
-            error,
-            "choose `--run-as pod` for the management cluster, or `--for kubeadm` for a machine of its own",
-        ),
-        RenderError::Completion { .. } => Failure::usage(
-            error,
-            "`config-map`, `event` or `marker`, with `=NAMESPACE/NAME` or `=PATH`; a marker has no usual place with kubeadm and k3s",
-        ),
-        RenderError::Image { .. } => Failure::usage(
-            error,
-            "such as `registry.example/landfall:0.1.0`; at most 255 letters, and 128 of a tag",
-        ),
-        RenderError::Address { .. } => Failure::usage(
-            error,
-            "an address others can reach, such as `10.0.0.5`, or a name in lower case with at most 63 letters between dots and 253 in all",
-        ),
-        RenderError::Days { .. } => Failure::usage(error, "choose 1 to 365 with `--days`"),
-        RenderError::Ports { .. } => Failure::usage(
-            error,
-            "choose another port; 6443 is the API server's, 6444 the gateway's (6445 beside k3s), 8092 to 8095 are the tunnel's",
-        ),
-        RenderError::LowPort { .. } => Failure::usage(
-            error,
-            "choose one from 1024 on with `--agent-port`: the server runs without the right to those below",
-        ),
-        RenderError::Node { .. } => Failure::usage(
-            error,
-            "as `kubectl get nodes` shows it: at most 63 letters between dots, and 235 in all",
-        ),
-        RenderError::Network { .. } => Failure::usage(
-            error,
-            "write its first address and its length, such as `10.0.0.0/8` or `fd00::/8`; a single machine is `10.0.0.5/32`",
-        ),
-        RenderError::Url { .. } => {
-            Failure::usage(error, "such as `https://HOST/PATH`, without blanks, quotes and logins")
+        RenderError::Image { .. } => {
+            "such as `registry.example/landfall:0.1.0`; at most 255 letters, and 128 of a tag"
         }
-        RenderError::InTheClear { .. } => {
-            Failure::usage(error, "use `https://`; `http://` only to the machine itself")
+        RenderError::Address { .. } => {
+            "an address others can reach, such as `10.0.0.5`, or a name in lower case with at most 63 letters between dots and 253 in all"
         }
-        RenderError::Nats { .. } => {
-            Failure::usage(error, "such as `tls://nats.example:4222`; `nats://` only to the machine itself")
+        RenderError::Days { .. } => "choose 1 to 365 with `--days`",
+        RenderError::Ports { .. } => {
+            "choose another port; 6443 is the API server's, 6444 the gateway's (6445 beside k3s), 8092 to 8095 are the tunnel's"
         }
-        RenderError::Subject { .. } => Failure::usage(
-            error,
-            "names with dots between them and without wildcards, such as `landfall.reports`",
-        ),
-        RenderError::Neighbour { .. } => Failure::usage(error, "such as `10.0.0.4:8710`"),
-        RenderError::Report { .. } => Failure::usage(error, "such as `team-a/edge-7k2x9`, the Machine's"),
-        RenderError::Leaf { .. } => Failure::usage(
-            error,
-            "`agent=NAME[,HOST…]`, `node=NAME`, `operator=NAME` or `viewer=NAME`, such as `--leaf operator=ann`; names of people have at most 64 letters, digits, `-`, `.`, `_` and `@`",
-        ),
-        RenderError::Collision { .. } => Failure::usage(
-            error,
-            "ask for each certificate once, and give nobody the name of another file, such as `ca.crt`",
-        ),
-        RenderError::Store { .. } => Failure::usage(
-            error,
-            "`postgres://…` and `s3://…`, with whole paths in `password-file=`, `credentials-file=` and `ca-file=`",
-        ),
-        RenderError::Replicas { .. } => Failure::usage(
-            error,
-            "choose 1 to 50 pods with `--run-as pod`, `--store` and `--objects`; a hub that keeps everything beside itself is one",
-        ),
+        RenderError::LowPort { .. } => {
+            "choose one from 1024 on with `--agent-port`: the server runs without the right to those below"
+        }
+        RenderError::Node { .. } => {
+            "as `kubectl get nodes` shows it: at most 63 letters between dots, and 235 in all"
+        }
+        RenderError::Network { .. } => {
+            "write its first address and its length, such as `10.0.0.0/8` or `fd00::/8`; a single machine is `10.0.0.5/32`"
+        }
+        RenderError::Url { .. } => "such as `https://HOST/PATH`, without blanks, quotes and logins",
+        RenderError::InTheClear { .. } => "use `https://`; `http://` only to the machine itself",
+        RenderError::Nats { .. } => "such as `tls://nats.example:4222`; `nats://` only to the machine itself",
+        RenderError::Subject { .. } => {
+            "names with dots between them and without wildcards, such as `landfall.reports`"
+        }
+        RenderError::Neighbour { .. } => "such as `10.0.0.4:8710`",
+        RenderError::Report { .. } => "such as `team-a/edge-7k2x9`, the Machine's",
+        RenderError::Leaf { .. } => {
+            "`agent=NAME[,HOST…]`, `node=NAME`, `operator=NAME` or `viewer=NAME`, such as `--leaf operator=ann`; names of people have at most 64 letters, digits, `-`, `.`, `_` and `@`"
+        }
+        RenderError::Collision { .. } => {
+            "ask for each certificate once, and give nobody the name of another file, such as `ca.crt`"
+        }
+        RenderError::Store { .. } => {
+            "`postgres://…` and `s3://…`, with whole paths in `password-file=`, `credentials-file=` and `ca-file=`"
+        }
+        RenderError::Replicas { .. } => {
+            "choose 1 to 50 pods with `--run-as pod`, `--store` and `--objects`; a hub that keeps everything beside itself is one"
+        }
         RenderError::Port { .. } => {
-            Failure::usage(error, "such as `:8710` or `10.0.0.4:8710`; ports below 1024 are not the agent's")
+            "such as `:8710` or `10.0.0.4:8710`; ports below 1024 are not the agent's"
         }
-        RenderError::Console { .. } => Failure::usage(error, "a device such as `/dev/ttyS0`"),
-        RenderError::ConsoleOfPod => {
-            Failure::usage(error, "choose `--by image` or `--by first-boot`, or leave out `--console`")
+        RenderError::Console { .. } => "a device such as `/dev/ttyS0`",
+        RenderError::ConsoleOfPod => "choose `--by image` or `--by first-boot`, or leave out `--console`",
+        RenderError::DownloadOfPod => {
+            "leave out `--binary-url`; it is for units: `--run-as unit`, or an agent `--by image` or `--by first-boot`"
         }
-        RenderError::DownloadOfPod => Failure::usage(
-            error,
-            "leave out `--binary-url`; it is for units: `--run-as unit`, or an agent `--by image` or `--by first-boot`",
-        ),
-        RenderError::Hash { .. } => {
-            Failure::usage(error, "64 hexadecimal digits in lower case, as `sha256sum` prints them")
+        RenderError::Hash { .. } => "64 hexadecimal digits in lower case, as `sha256sum` prints them",
+        RenderError::IgnitionOfCapi => {
+            "leave out `--format`: files go into the object that configures the machines"
         }
-        RenderError::IgnitionOfCapi => Failure::usage(
-            error,
-            "leave out `--format`: files go into the object that configures the machines",
-        ),
-        RenderError::ImageOfCapi => Failure::usage(
-            error,
-            "build the image with `--for kubeadm`; for images you do not build there is `--by first-boot`",
-        ),
-        RenderError::Group { .. } => {
-            Failure::usage(error, "a group that the cluster knows, such as `--gatherers support`")
+        RenderError::ImageOfCapi => {
+            "build the image with `--for kubeadm`; for images you do not build there is `--by first-boot`"
         }
-        RenderError::Combination { .. } => Failure::usage(
-            error,
-            "leave out `--format`, or choose another; docs/guides/render.md says which go with `--for`, `--by` and `--run-as`",
-        ),
-        RenderError::Missing { .. } => Failure::usage(
-            error,
-            "pods need `--image`, tunnels `--server`, first boots `--binary-url` and `--binary-sha256`",
-        ),
-        RenderError::OwnAddress => {
-            Failure::usage(error, "name the address with `--server`, or choose `--for openshift`")
+        RenderError::Group { .. } => "a group that the cluster knows, such as `--gatherers support`",
+        RenderError::Combination { .. } => {
+            "leave out `--format`, or choose another; docs/guides/render.md says which go with `--for`, `--by` and `--run-as`"
         }
-        RenderError::OwnAuthority => {
-            Failure::usage(error, "leave out `--ca`, or name the address with `--server`")
+        RenderError::Missing { .. } => {
+            "pods need `--image`, tunnels `--server`, first boots `--binary-url` and `--binary-sha256`"
         }
-        RenderError::KeysInSource => {
-            Failure::usage(error, "leave out `--server`: each bootstrap host then makes keys of its own")
+        RenderError::OwnAddress => "name the address with `--server`, or choose `--for openshift`",
+        RenderError::OwnAuthority => "leave out `--ca`, or name the address with `--server`",
+        RenderError::KeysInSource => "leave out `--server`: each bootstrap host then makes keys of its own",
+        RenderError::Snippet { .. } => {
+            "shorten `--binary-url`, and leave further ways for reports to the image or to `--format ignition`"
         }
-        RenderError::Snippet { .. } => Failure::usage(
-            error,
-            "shorten `--binary-url`, and leave further ways for reports to the image or to `--format ignition`",
-        ),
-        RenderError::Expired { .. } => Failure::new(error, "leave out `--ca` to have a new authority made"),
+        RenderError::Expired { .. } => "leave out `--ca` to have a new authority made",
         RenderError::Outlives { .. } => {
-            Failure::usage(error, "choose fewer `--days`, or leave out `--ca` to have a new authority made")
+            "choose fewer `--days`, or leave out `--ca` to have a new authority made"
         }
-        RenderError::Read { .. } => {
-            Failure::new(error, "`--ca` needs a folder with `ca.crt` and `ca.key` that you may read")
-        }
-        RenderError::Pki(_) => Failure::new(error, "check `--server` and the files in `--ca` and `--add-ca`"),
-        RenderError::Exists { .. } => {
-            Failure::new(error, "choose another folder, or replace files with `--force`")
-        }
-        RenderError::Folder { .. } | RenderError::Write(_) => {
-            Failure::new(error, "choose a folder you may write to with `-o`")
-        }
-        RenderError::Yaml(_) => Failure::new(error, "this is a defect of the program: please report it"),
-    }
+        RenderError::Read { .. } => "`--ca` needs a folder with `ca.crt` and `ca.key` that you may read",
+        RenderError::Pki(_) => "check `--server` and the files in `--ca` and `--add-ca`",
+        RenderError::Exists { .. } => "choose another folder, or replace files with `--force`",
+        RenderError::Folder { .. } | RenderError::Write(_) => "choose a folder you may write to with `-o`",
+        RenderError::Yaml(_) => "this is a defect of the program: please report it",
+    };
+    // The others are the fault of the arguments.
+    let is_failure = matches!(
+        error,
+        RenderError::Expired { .. }
+            | RenderError::Read { .. }
+            | RenderError::Pki(_)
+            | RenderError::Exists { .. }
+            | RenderError::Folder { .. }
+            | RenderError::Write(_)
+            | RenderError::Yaml(_)
+    );
+    if is_failure { Failure::new(error, hint) } else { Failure::usage(error, hint) }
 }
 
-// === impl Kind ===
-
-impl From<Kind> for Target {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Openshift => Self::Openshift,
-            Kind::Kubeadm => Self::Kubeadm,
-            Kind::K3s => Self::K3s,
-            Kind::Capi => Self::Capi,
-        }
-    }
-}
-
-// === impl RunAs ===
-
-impl From<RunAs> for landfall_render::tunnel::RunAs {
-    fn from(run_as: RunAs) -> Self {
-        match run_as {
-            RunAs::Pod => Self::Pod,
-            RunAs::Unit => Self::Unit,
-        }
-    }
-}
-
-// === impl Format ===
-
-impl From<Format> for landfall_render::Format {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Yaml => Self::Yaml,
-            Format::Kustomize => Self::Kustomize,
-            Format::Ignition => Self::Ignition,
-            Format::Helm => Self::Helm,
-            Format::Installer => Self::Installer,
-        }
-    }
-}
+same_variants!(Kind => Target { Openshift, Kubeadm, K3s, Capi });
+same_variants!(RunAs => landfall_render::tunnel::RunAs { Pod, Unit });
+same_variants!(Format => landfall_render::Format { Yaml, Kustomize, Ignition, Helm, Installer });
