@@ -13,7 +13,6 @@ use crate::upstream::Returning;
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The body of a response.
 pub(crate) enum Body {
     Text(Option<Bytes>),
     /// Forwarded from the API server as it arrives.

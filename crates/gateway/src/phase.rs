@@ -36,7 +36,6 @@ pub(crate) struct Seen {
     pub(crate) finished: bool,
 }
 
-/// The phase and its history.
 #[derive(Debug)]
 pub(crate) struct Phases {
     phase: Phase,

@@ -12,7 +12,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Concurrent reviews of each kind.
 const AT_ONCE: usize = 8;
 
-/// A client for reviews.
 pub(crate) struct Reviewer {
     kubeconfig: Option<PathBuf>,
     client: Mutex<Option<Client>>,

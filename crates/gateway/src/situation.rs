@@ -297,7 +297,6 @@ fn is_own(address: IpAddr) -> bool {
     std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// Returns whether a connection is spliced in this situation.
 pub(crate) fn splices(mode: Mode, situation: &Situation) -> bool {
     mode == Mode::Splice && situation.has_route()
 }

@@ -30,7 +30,6 @@ const TOTAL_LIMIT: Duration = Duration::from_secs(12 * 3600);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 const BUFFER: usize = 16 * 1024;
 
-/// The destination of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Destination {
     host: String,

@@ -91,7 +91,6 @@ impl<'de> Visitor<'de> for Fields<'_> {
     }
 }
 
-/// One value of a field.
 enum Value {
     Bytes(Vec<u8>),
     /// A number: a value by itself, or a byte of a value inside an array.

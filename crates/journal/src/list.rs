@@ -10,7 +10,6 @@ use crate::source::Source;
 /// Number of offsets per read when a list is followed from start to end.
 const BATCH: usize = 1024;
 
-/// A position in a list.
 #[derive(Debug)]
 pub(crate) struct List {
     /// The entry stored before the arrays, until it is passed; 0 if there is none.
@@ -44,7 +43,6 @@ impl List {
         self.left
     }
 
-    /// Extends the list.
     pub(crate) fn grow(&mut self, by: u64) {
         self.left = self.left.saturating_add(by);
     }

@@ -63,7 +63,6 @@ struct Answers {
     times: BTreeMap<u16, Histogram>,
 }
 
-/// The traffic of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) sent: AtomicU64,

@@ -171,21 +171,6 @@ impl Packet {
         message.put_slice(&payload.0);
         [message.freeze(), data]
     }
-
-    /// Returns the label of this kind in upstream's metrics.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::DialRequest { .. } => "DIAL_REQ",
-            Self::DialResponse { .. } => "DIAL_RSP",
-            Self::CloseRequest { .. } => "CLOSE_REQ",
-            Self::CloseResponse { .. } => "CLOSE_RSP",
-            Self::Data { .. } => "DATA",
-            Self::CloseDial { .. } => "DIAL_CLS",
-            Self::Drain => "DRAIN",
-            Self::Credit { .. } => "CREDIT",
-            Self::Unknown => "UNKNOWN",
-        }
-    }
 }
 
 /// Returns the field of `Packet` that contains the payload of a type.

@@ -51,7 +51,6 @@ pub(crate) enum AskError {
     Identity(#[source] serde_json::Error),
 }
 
-/// A client of the collector.
 #[derive(Clone, Debug)]
 pub(crate) struct Collector {
     socket: PathBuf,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use landfall_durable::{self as durable, Access};
 use landfall_fetch::{Begin, Exchange, FetchError};
 use landfall_model::chain;
@@ -163,12 +164,7 @@ fn part_of(target: &Path, boot: &BootId) -> PathBuf {
 
 /// `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn http_date(text: &str) -> Option<Timestamp> {
-    let mut words =
-        text.trim().strip_suffix(" GMT")?.split([' ', ',']).filter(|word| !word.is_empty()).skip(1);
-    let (day, month, year, time) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let month = months.iter().position(|name| *name == month)? + 1;
-    format!("{year}-{month:02}-{day}T{time}Z").parse().ok()
+    rfc2822::DateTimeParser::new().relaxed_weekday(true).parse_timestamp(text.trim()).ok()
 }
 
 #[cfg(test)]

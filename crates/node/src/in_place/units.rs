@@ -32,60 +32,12 @@ pub fn to_remove() -> Vec<PathBuf> {
 /// Returns all files in the order of installation: the gate exists before the kubelet requires it.
 pub fn placed() -> Vec<Placed> {
     let at = |name: &str| PathBuf::from(UNITS).join(name);
-    let service = format!(
-        "\
-# Goes on with an in-place bootstrap after each boot. Put here, and taken away, by `landfall node in-place`.
-[Unit]
-Description=Go on with the in-place bootstrap of this machine
-Documentation=man:landfall-node-in-place(1)
-Wants=network-online.target
-After=network-online.target
-StartLimitIntervalSec=0
-
-[Service]
-Type=exec
-EnvironmentFile=-/etc/landfall/environment
-ExecStart={PROGRAM} node in-place --go-on --reboot=systemd
-# Waiting and what may come out better later are told by exit codes; refused and wrong usage stay as they are.
-Restart=on-failure
-RestartSec=15
-RestartPreventExitStatus=64 77
-SuccessExitStatus=100
-# The daemon that is run must come to its end.
-KillMode=mixed
-TimeoutStopSec=120
-
-[Install]
-WantedBy=multi-user.target
-"
-    );
-    let gate = format!(
-        "\
-# Keeps the kubelet from starting while this machine is between two lives.
-[Unit]
-Description=Wait until the kubelet of this machine may start
-Before=kubelet.service
-
-[Service]
-Type=oneshot
-RemainAfterExit=true
-ExecStart={PROGRAM} node in-place --gate
-TimeoutStartSec=infinity
-"
-    );
-    let drop_in = format!(
-        "\
-# Put here, and taken away, by `landfall node in-place`.
-[Unit]
-Requires={GATE}
-After={GATE}
-"
-    );
+    let file = |name: &str, text: &str| Placed::File { path: at(name), text: text.to_owned() };
     vec![
-        Placed::File { path: at(GATE), text: gate },
-        Placed::File { path: at(SERVICE), text: service },
+        file(GATE, include_str!("../../units/landfall-in-place-gate.service")),
+        file(SERVICE, include_str!("../../units/landfall-in-place.service")),
         Placed::Link { path: at("multi-user.target.wants").join(SERVICE), to: at(SERVICE) },
-        Placed::File { path: at(DROP_IN), text: drop_in },
+        file(DROP_IN, include_str!("../../units/05-landfall-in-place.conf")),
     ]
 }
 

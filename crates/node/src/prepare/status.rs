@@ -31,7 +31,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 const MAX_ANNOTATION_BYTES: usize = 64 * 1024;
 
 /// The status of a node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDocument {
     pub format: u32,
@@ -135,18 +135,7 @@ pub(crate) async fn cluster(env: &impl PrepareEnvironment, kubeconfig: &Path) ->
 
 impl StatusDocument {
     fn nothing() -> Self {
-        Self {
-            format: FORMAT,
-            run: None,
-            attempt: None,
-            ended: None,
-            outcome: None,
-            why: None,
-            steps: Vec::new(),
-            decision: None,
-            fetched: Vec::new(),
-            inputs: None,
-        }
+        Self { format: FORMAT, ..Self::default() }
     }
 
     fn of(record: &RunRecord) -> Self {

@@ -26,7 +26,6 @@ pub enum CountSource {
     Max,
 }
 
-/// A counter of server leases.
 pub(super) struct LeaseCounter {
     pub(super) cluster: Cluster,
     pub(super) query: LeaseQuery,

@@ -92,11 +92,6 @@ impl Agent {
         self.health.as_ref().map(landfall_net::Listener::address)
     }
 
-    /// Returns the address of the admin port, if configured.
-    pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().map(landfall_net::Listener::address)
-    }
-
     pub fn view(&self) -> AgentView {
         AgentView(Arc::clone(&self.servers))
     }

@@ -34,7 +34,6 @@ impl Servers {
         Self { agent_id: agent_id.to_owned(), ..Self::default() }
     }
 
-    /// Returns the sorted names of the servers.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.lock().servers.keys().cloned().collect();
         names.sort_unstable();

@@ -80,7 +80,6 @@ impl Mux {
         }
     }
 
-    /// Counts the traffic in `traffic`.
     #[must_use]
     pub(crate) fn counting(self, traffic: &Arc<Traffic>) -> Self {
         Self { traffic: Arc::clone(traffic), ..self }

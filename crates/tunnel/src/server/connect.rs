@@ -26,7 +26,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const MAX_EARLY: usize = 64 * 1024;
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
 
-/// The request of a client.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     address: String,

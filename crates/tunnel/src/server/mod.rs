@@ -197,11 +197,6 @@ impl Server {
         self.health.as_ref().map(landfall_net::Listener::address)
     }
 
-    /// Returns the address of the admin port, if configured.
-    pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().map(landfall_net::Listener::address)
-    }
-
     /// Serves until `stop` is canceled, then lets open tunnels finish for the grace period.
     pub async fn run(self, stop: CancellationToken) {
         let shared = self.shared;

@@ -84,27 +84,13 @@ const FAILURES: [&str; 7] = [
 /// Returns a `/metrics` page with every metric and label value of a server.
 #[cfg(feature = "reference")]
 pub fn metrics_of_everything() -> String {
-    use crate::config::{AgentLimits, Frontend, Mode, Strategy};
-    use std::net::{IpAddr, Ipv4Addr};
+    use crate::config::{Frontend, ServerConfig, Strategy};
     use std::time::Duration;
 
-    let config = crate::config::ServerConfig {
-        mode: Mode::Grpc,
-        frontend: Frontend::Unix { path: "socket".into(), delete_existing: false, permissions: 0o600 },
-        agent_bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        agent_port: 0,
-        agent_tls: None,
-        tls_policy: landfall_net::TlsPolicy::default(),
-        health: None,
-        admin: None,
-        keepalive_time: Duration::ZERO,
-        frontend_keepalive_time: Duration::ZERO,
-        server_id: "server".to_owned(),
-        server_count: 1,
+    let frontend = Frontend::Unix { path: "socket".into(), delete_existing: false, permissions: 0o600 };
+    let config = ServerConfig {
         proxy_strategies: vec![Strategy::Default, Strategy::DestHost, Strategy::DefaultRoute],
-        backend_dial_timeout: Duration::ZERO,
-        graceful_shutdown_timeout: Duration::ZERO,
-        limits: AgentLimits::default(),
+        ..ServerConfig::new(frontend, "server".to_owned())
     };
     let shared = Shared::new(&config, None);
     shared.metrics.packets.one_of_each();

@@ -28,7 +28,6 @@ pub enum Challenge {
     Bearer { realm: String, service: Option<String>, scope: Option<String> },
 }
 
-/// Returns the URL of the token request.
 pub(super) fn token_url(realm: &str, service: Option<&str>, scope: &str) -> String {
     let mut url = realm.to_owned();
     let mut separator = if realm.contains('?') { '&' } else { '?' };
@@ -39,7 +38,6 @@ pub(super) fn token_url(realm: &str, service: Option<&str>, scope: &str) -> Stri
     url
 }
 
-/// Escapes a query value.
 pub(crate) fn escape(value: &str) -> String {
     utf8_percent_encode(value, QUERY).to_string()
 }

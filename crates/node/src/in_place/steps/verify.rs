@@ -26,7 +26,6 @@ pub(super) struct ClearUp<W> {
 // === impl Verify ===
 
 impl<W: InPlaceEnvironment> Verify<W> {
-    /// Returns the missing condition, if there is one.
     async fn missing(&self, request: &Request, boot: &str) -> Result<Option<String>, StepError> {
         let state = self.env.unit_state("kubelet.service").await.map_err(StepError::later)?;
         if state != "active" {

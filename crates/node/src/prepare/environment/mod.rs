@@ -44,7 +44,6 @@ pub trait PrepareEnvironment: Environment {
         kubeconfig: &Path,
     ) -> impl Future<Output = Result<Vec<ServerAnswer>, ClusterUnavailable>> + Send;
 
-    /// Returns one key of a ConfigMap.
     fn config_map(
         &self,
         kubeconfig: &Path,
@@ -74,7 +73,6 @@ pub trait PrepareEnvironment: Environment {
     /// Requests an update of the operating system and waits for its outcome.
     fn update(&self, progress: Progress<'_>) -> impl Future<Output = Result<Pending, UpdateError>> + Send;
 
-    /// Opens an extension image.
     fn extension(
         &self,
         path: &Path,

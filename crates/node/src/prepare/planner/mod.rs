@@ -26,19 +26,7 @@ pub const STORE: &str = "/var/lib/torcx/store";
 const CLEANUP: &str = "torcx-docker-cleanup.service";
 /// Directory of units that exist in this boot only.
 const UNITS: &str = "/run/systemd/system";
-const CLEANUP_UNIT: &str = "\
-[Unit]
-Description=Clear docker's data, which another version of docker could not use
-DefaultDependencies=no
-Before=docker.service umount.target
-
-[Service]
-Type=oneshot
-ExecStart=/usr/bin/rm -rf /var/lib/docker
-
-[Install]
-RequiredBy=umount.target
-";
+const CLEANUP_UNIT: &str = include_str!("../../../units/torcx-docker-cleanup.service");
 
 /// All collected facts.
 #[derive(Clone, Debug)]

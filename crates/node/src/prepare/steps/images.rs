@@ -22,7 +22,6 @@ use crate::run::later;
 const MAX_IMAGE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 const FETCH_LIMIT: Duration = Duration::from_hours(2);
 
-/// Fetches the images to this machine.
 pub(super) struct Fetch<W> {
     env: Arc<W>,
     /// Receives the reason of a failure.
@@ -45,7 +44,6 @@ async fn is_there(
     found.map_err(|error| StepError::later(format!("cannot read `{}`: {error}", path.display())))
 }
 
-/// Fetches one image to its path.
 pub(crate) async fn bring(
     env: &impl PrepareEnvironment,
     artefact: &Artefact,

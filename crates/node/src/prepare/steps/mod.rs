@@ -45,7 +45,6 @@ pub const FETCHED: Key<Vec<Fetched>> = Key::new("fetched");
 /// The boot in which the runtime was selected: only a later boot uses it.
 pub(crate) const SELECTED_IN: Key<String> = Key::new("selected-in");
 
-/// Returns the steps for a request.
 pub(crate) fn plan<W: PrepareEnvironment>(
     env: &Arc<W>,
     request: &Request,
