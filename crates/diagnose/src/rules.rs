@@ -241,6 +241,8 @@ impl Examples {
     }
 }
 
+// === impl RuleSet ===
+
 impl RuleSet {
     /// Returns the rules compiled into this binary.
     pub fn embedded() -> Result<Self, RuleError> {

@@ -45,9 +45,7 @@ fn a_missing_file_beside_a_healthy_one() {
 fn a_directory_without_logs() {
     let bench = Bench::new();
     std::fs::create_dir_all(bench.path().join("empty/inner")).unwrap();
-    bench
-        .run(&["diagnose", "empty"])
-        .assert_refused(1, "cannot read `empty`: it contains no readable file");
+    bench.run(&["diagnose", "empty"]).assert_refused(1, "cannot read `empty`: it contains no readable file");
 }
 
 #[test]
