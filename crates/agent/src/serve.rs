@@ -45,18 +45,15 @@ use crate::spool::SPOOLS;
 const OPEN_AGAIN: Duration = Duration::from_secs(15);
 const LIMITS: Limits = Limits {
     connections: 96,
-    first_request: Duration::from_secs(10),
     idle: Duration::from_secs(30),
     stalled_write: Duration::from_secs(60),
-    head: 16 << 10,
-    body_rate: 256 << 10,
-    drain: Duration::ZERO,
+    ..Limits::SMALL
 };
 /// Connections of readers, who are single users or a hub. They have the same rights and count as one caller.
-const READER_SLOTS: PermitLimits = PermitLimits::without_queue(16, 16);
+const READER_SLOTS: PermitLimits = PermitLimits::new(16, 16);
 /// Connections of nodes that deliver a report, which may need several times its size while it is parsed. A node gets
 /// one, and a spare if its first connection broke silently. Other callers have no slots.
-const NODE_SLOTS: PermitLimits = PermitLimits::without_queue(4, 2);
+const NODE_SLOTS: PermitLimits = PermitLimits::new(4, 2);
 /// Twice the memory of a report in each slot, because a body may use at most as many bytes as remain.
 const BODIES: BodyLimits = BodyLimits {
     callers: 2 * NODE_SLOTS.total * MAX_NEIGHBOUR_REPORT,

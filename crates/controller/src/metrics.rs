@@ -4,7 +4,6 @@ use std::future::{Future, pending, ready};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use hyper::{Request, Response, StatusCode};
 use landfall_net::Listener;
@@ -16,16 +15,6 @@ use landfall_net::serve::{
 use crate::plan::Action;
 use crate::record::Phase;
 use crate::world::World;
-
-const LIMITS: Limits = Limits {
-    connections: 32,
-    first_request: Duration::from_secs(10),
-    idle: Duration::from_secs(90),
-    stalled_write: Duration::from_secs(30),
-    head: 16 << 10,
-    body_rate: 256 << 10,
-    drain: Duration::ZERO,
-};
 
 /// Metrics of one controller.
 #[derive(Debug, Default)]
@@ -122,7 +111,7 @@ struct HealthHandler(Arc<dyn Numbers>);
 /// Serves `/livez`, `/readyz` and `/metrics` until the task is dropped.
 pub async fn serve(listener: Listener, numbers: Arc<dyn Numbers>) {
     let handler = Arc::new(HealthHandler(numbers));
-    landfall_net::serve::serve(Accept::Tcp(listener), LIMITS, handler, pending()).await;
+    landfall_net::serve::serve(Accept::Tcp(listener), Limits::SMALL, handler, pending()).await;
 }
 
 impl Handler for HealthHandler {

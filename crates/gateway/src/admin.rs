@@ -3,7 +3,6 @@
 use std::future::{Future, pending, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::{Request, Response, StatusCode};
@@ -14,21 +13,12 @@ use crate::Gateway;
 use crate::answer::{Answer, failure, text};
 use crate::health::Question;
 
-const LIMITS: Limits = Limits {
-    connections: 32,
-    first_request: Duration::from_secs(10),
-    idle: Duration::from_secs(90),
-    stalled_write: Duration::from_secs(30),
-    head: 16 << 10,
-    body_rate: 256 << 10,
-    drain: Duration::ZERO,
-};
-
 struct Admin(Arc<Gateway>);
 
 /// Serves until the process ends.
 pub(crate) async fn serve(gateway: Arc<Gateway>, listener: Listener) {
-    landfall_net::serve::serve(Accept::Tcp(listener), LIMITS, Arc::new(Admin(gateway)), pending()).await;
+    landfall_net::serve::serve(Accept::Tcp(listener), Limits::SMALL, Arc::new(Admin(gateway)), pending())
+        .await;
 }
 
 impl Handler for Admin {

@@ -86,13 +86,8 @@ impl From<ReportError> for Problem {
 
 impl From<ReadBodyError> for Problem {
     fn from(error: ReadBodyError) -> Self {
-        let title = match &error {
-            ReadBodyError::TooLarge { .. } => "Too large",
-            ReadBodyError::TimedOut => "Too slow",
-            ReadBodyError::OverBudget => "Try again later",
-            ReadBodyError::Interrupted(_) => "Not understood",
-        };
-        Self::new(error.status().as_u16(), title, error.to_string())
+        let status = error.status();
+        Self::new(status.as_u16(), status.canonical_reason().unwrap_or_default(), error.to_string())
     }
 }
 

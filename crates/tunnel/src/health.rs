@@ -16,12 +16,9 @@ use landfall_net::serve::{Accept, Handler, Limits, Peer, RequestBody, ResponseBo
 
 const LIMITS: Limits = Limits {
     connections: 64,
-    first_request: Duration::from_secs(10),
     idle: Duration::from_secs(10),
     stalled_write: Duration::from_secs(10),
-    head: 16 << 10,
-    body_rate: 256 << 10,
-    drain: Duration::ZERO,
+    ..Limits::SMALL
 };
 /// Maximum duration of a connection; probes have shorter timeouts.
 const LIFETIME: Duration = Duration::from_secs(10);

@@ -31,9 +31,7 @@ const LIMITS: Limits = Limits {
     first_request: Duration::from_secs(30),
     idle: Duration::from_secs(30),
     stalled_write: Duration::from_secs(300),
-    head: 16 << 10,
-    body_rate: 256 << 10,
-    drain: Duration::ZERO,
+    ..Limits::SMALL
 };
 
 #[derive(Debug, thiserror::Error)]

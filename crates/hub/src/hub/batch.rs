@@ -27,13 +27,6 @@ pub(crate) enum BatchItem {
     Refused { problem: Problem },
 }
 
-/// A parsed batch, line by line.
-struct Reports {
-    lines: Vec<Result<Arrival, Problem>>,
-    /// Held until the work is done. A caller that disconnects does not stop the work, and must not free a permit.
-    permit: Permit,
-}
-
 // === impl Hub ===
 
 impl Hub {
@@ -52,12 +45,11 @@ impl Hub {
         body: Bytes,
     ) -> Result<Vec<BatchItem>, Problem> {
         // A thousand reports and their signatures occupy a core for a while, so the batch runs on the blocking pool.
-        let read = tokio::task::spawn_blocking(move || read(permit, packing, &body)).await;
-        let Reports { lines, permit } =
-            read.map_err(|_| Problem::new(500, "Defect", "the batch could not be read"))??;
+        let read = permit.run_blocking(move || read(packing, &body)).await;
+        let (lines, permit) = read.map_err(|_| Problem::new(500, "Defect", "the batch could not be read"))?;
         let mut good = Vec::new();
         let mut judged: Vec<Result<ReportId, Problem>> = Vec::new();
-        for line in lines {
+        for line in lines? {
             judged.push(line.and_then(|arrival| {
                 let standing = self.standing(caller, &arrival.node)?;
                 let id = arrival.id;
@@ -82,7 +74,7 @@ impl Hub {
     }
 }
 
-fn read(permit: Permit, packing: Packing, body: &[u8]) -> Result<Reports, Problem> {
+fn read(packing: Packing, body: &[u8]) -> Result<Vec<Result<Arrival, Problem>>, Problem> {
     let body = unpack(packing, body, MAX_BATCH)?;
     let lines = || body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     if lines().count() > MAX_BATCH_REPORTS {
@@ -95,5 +87,5 @@ fn read(permit: Permit, packing: Packing, body: &[u8]) -> Result<Reports, Proble
         }
         Ok(receive::report(line, Timestamp::now())?)
     };
-    Ok(Reports { lines: lines().map(read).collect(), permit })
+    Ok(lines().map(read).collect())
 }

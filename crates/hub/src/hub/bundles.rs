@@ -163,11 +163,6 @@ async fn unpack<T: Send + 'static>(
     permit: Permit,
     work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
 ) -> Result<T, Problem> {
-    let work = move || {
-        // Held until the work is done. A caller that disconnects does not stop the work, and must not free a permit.
-        let _permit = permit;
-        work()
-    };
-    let done = tokio::task::spawn_blocking(work).await;
-    Ok(done.map_err(|_| BundleError::Stopped)??)
+    let (done, _permit) = permit.run_blocking(work).await.map_err(|_| BundleError::Stopped)?;
+    Ok(done?)
 }

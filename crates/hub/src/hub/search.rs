@@ -65,7 +65,7 @@ impl Hub {
             return Ok(Vec::new());
         }
         let busy = "others are searching too, and it takes long; search again in a few seconds";
-        let permit = Arc::new(permit(&self.searches, caller, busy).await?);
+        let mut permit = permit(&self.searches, caller, busy).await?;
         let hits = self.store.search(words.clone(), MAX_HITS).await?;
         let words: Arc<[String]> = words.iter().map(|word| word.to_lowercase()).collect();
         let mut found = Vec::with_capacity(hits.len());
@@ -79,15 +79,12 @@ impl Hub {
             let mut lines = Vec::new();
             if let Some(report) = report {
                 left = left.saturating_sub(report.len());
-                let (words, permit) = (Arc::clone(&words), Arc::clone(&permit));
+                let words = Arc::clone(&words);
                 // A large report occupies a core for a while, so it is searched on the blocking pool.
-                let looked = tokio::task::spawn_blocking(move || {
-                    let _permit = permit;
-                    lines_with(&words, &report)
-                });
-                let looked = looked.await;
+                let looked = permit.run_blocking(move || lines_with(&words, &report)).await;
                 let looked = looked.map_err(|_| Problem::new(500, "Defect", "a report was not looked at"))?;
-                lines = looked.map_err(|error| unreadable(&error))?;
+                permit = looked.1;
+                lines = looked.0.map_err(|error| unreadable(&error))?;
             }
             let (turn, received) = (hit.turn, hit.received);
             found.push(Found { node: hit.node, turn, received, title: hit.title, cause: hit.cause, lines });

@@ -4,7 +4,6 @@
 
 use bytes::Bytes;
 use landfall_evidence::console::Finder;
-use landfall_net::serve::Permit;
 
 use super::signed;
 use crate::access::Caller;
@@ -23,12 +22,13 @@ impl Hub {
     pub(crate) async fn console(&self, caller: &Caller, log: Bytes) -> Result<Vec<BatchItem>, Problem> {
         caller.may_report()?;
         let permit = permit(&self.consoles, caller, "too many consoles are being looked through").await?;
+        let stopped = |_| Problem::new(500, "Defect", "the console could not be read");
         let look = move || {
             let mut finder = Finder::default();
             log.split(|byte| *byte == b'\n').for_each(|line| finder.line(line));
             finder.records().into_iter()
         };
-        let (mut records, mut permit) = blocking(permit, look).await?;
+        let (mut records, mut permit) = permit.run_blocking(look).await.map_err(stopped)?;
         let mut results = Vec::new();
         loop {
             // Sequential, because all reports together are many times the size of the console.
@@ -37,7 +37,7 @@ impl Hub {
                 (bytes.map(|bytes| signed(&bytes)), records)
             };
             let read;
-            ((read, records), permit) = blocking(permit, next).await?;
+            ((read, records), permit) = permit.run_blocking(next).await.map_err(stopped)?;
             let Some(read) = read else { break };
             results.push(match self.taken_from_console(caller, read).await {
                 Ok(receipt) => BatchItem::Taken(receipt),
@@ -62,16 +62,6 @@ impl Hub {
         });
         self.stored(admitted.inspect_err(|_| self.counters.count(None))?).await
     }
-}
-
-/// Runs the work on the blocking pool with its permit. A caller that disconnects does not stop the work, and must
-/// not free a permit.
-async fn blocking<T: Send + 'static>(
-    permit: Permit,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<(T, Permit), Problem> {
-    let done = tokio::task::spawn_blocking(move || (work(), permit)).await;
-    done.map_err(|_| Problem::new(500, "Defect", "the console could not be read"))
 }
 
 #[cfg(test)]

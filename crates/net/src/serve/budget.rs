@@ -73,30 +73,25 @@ impl<C: Clone + Eq + Hash + Send + 'static> BodyBudget<C> {
     }
 
     /// Reads the complete body of an authenticated caller.
-    pub async fn read<B>(&self, caller: &C, body: B, max: usize) -> Result<Bytes, ReadBodyError>
-    where
-        B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
-    {
-        self.in_time(self.callers.read(caller, body, max)).await
+    pub async fn read(
+        &self,
+        caller: &C,
+        body: impl Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+        max: usize,
+    ) -> Result<Bytes, ReadBodyError> {
+        let reading = self.callers.read(caller, body, max);
+        tokio::time::timeout(self.timeout, reading).await.unwrap_or(Err(ReadBodyError::TimedOut))
     }
 
     /// Reads the complete body of a client before its authentication.
-    pub async fn read_unauthenticated<B>(
+    pub async fn read_unauthenticated(
         &self,
         client: Option<IpAddr>,
-        body: B,
+        body: impl Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
         max: usize,
-    ) -> Result<Bytes, ReadBodyError>
-    where
-        B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
-    {
-        self.in_time(self.unauthenticated.read(&network(client), body, max)).await
-    }
-
-    async fn in_time(
-        &self,
-        reading: impl Future<Output = Result<Bytes, ReadBodyError>>,
     ) -> Result<Bytes, ReadBodyError> {
+        let network = network(client);
+        let reading = self.unauthenticated.read(&network, body, max);
         tokio::time::timeout(self.timeout, reading).await.unwrap_or(Err(ReadBodyError::TimedOut))
     }
 }
@@ -121,26 +116,33 @@ impl<S: Clone + Eq + Hash + Send + 'static> Pool<S> {
         Self(Arc::new(Mutex::new(PoolState { free: bytes, used: HashMap::new() })))
     }
 
-    async fn read<B>(&self, sender: &S, mut body: B, max: usize) -> Result<Bytes, ReadBodyError>
-    where
-        B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
-    {
-        let bounded = |length| if length > max { Err(ReadBodyError::TooLarge { max }) } else { Ok(()) };
-        let Some(first) = next_chunk(&mut body).await? else { return Ok(Bytes::new()) };
-        bounded(first.len())?;
-        if body.is_end_stream() {
-            return Ok(first);
-        }
+    async fn read(
+        &self,
+        sender: &S,
+        mut body: impl Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+        max: usize,
+    ) -> Result<Bytes, ReadBodyError> {
         // Copied into one buffer: chunks of one byte each would use many times that memory.
-        let mut read =
-            BudgetedBody { bytes: BytesMut::new(), pool: self.clone(), sender: sender.clone(), charged: 0 };
-        read.add(&first)?;
-        drop(first);
-        while let Some(chunk) = next_chunk(&mut body).await? {
-            bounded(read.bytes.len() + chunk.len())?;
-            read.add(&chunk)?;
+        let new = || BudgetedBody {
+            bytes: BytesMut::new(),
+            pool: self.clone(),
+            sender: sender.clone(),
+            charged: 0,
+        };
+        let mut read = None;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| ReadBodyError::Interrupted(error.into()))?;
+            let Ok(chunk) = frame.into_data() else { continue };
+            let length = read.as_ref().map_or(0, |read: &BudgetedBody<S>| read.bytes.len());
+            if length + chunk.len() > max {
+                return Err(ReadBodyError::TooLarge { max });
+            }
+            if read.is_none() && body.is_end_stream() {
+                return Ok(chunk);
+            }
+            read.get_or_insert_with(new).add(&chunk)?;
         }
-        Ok(Bytes::from_owner(read))
+        Ok(read.map_or_else(Bytes::new, Bytes::from_owner))
     }
 }
 
@@ -148,19 +150,6 @@ impl<S> Pool<S> {
     fn lock(&self) -> MutexGuard<'_, PoolState<S>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn next_chunk<B>(body: &mut B) -> Result<Option<Bytes>, ReadBodyError>
-where
-    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
-{
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ReadBodyError::Interrupted(error.into()))?;
-        if let Ok(chunk) = frame.into_data() {
-            return Ok(Some(chunk));
-        }
-    }
-    Ok(None)
 }
 
 // === impl PoolState ===

@@ -44,11 +44,31 @@ pub struct PermitLimits {
     pub queue_timeout: Duration,
 }
 
+// === impl Limits ===
+
+impl Limits {
+    /// Limits of a port for probes, metrics and few clients.
+    pub const SMALL: Self = Self {
+        connections: 32,
+        first_request: Duration::from_secs(10),
+        idle: Duration::from_secs(90),
+        stalled_write: Duration::from_secs(30),
+        head: 16 << 10,
+        body_rate: 256 << 10,
+        drain: Duration::ZERO,
+    };
+}
+
 // === impl PermitLimits ===
 
 impl PermitLimits {
     /// Returns limits under which a request without a free permit is rejected immediately.
-    pub const fn without_queue(total: usize, per_caller: usize) -> Self {
+    pub const fn new(total: usize, per_caller: usize) -> Self {
         Self { total, per_caller, queue: 0, queue_per_caller: 0, queue_timeout: Duration::ZERO }
+    }
+
+    #[must_use]
+    pub const fn queue(self, total: usize, per_caller: usize, timeout: Duration) -> Self {
+        Self { queue: total, queue_per_caller: per_caller, queue_timeout: timeout, ..self }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
 
 use super::PermitLimits;
 
@@ -67,6 +68,18 @@ impl<C: Clone + Eq + Hash> CallerSemaphore<C> {
     }
 }
 
+// === impl Permit ===
+
+impl Permit {
+    /// Runs the work on the blocking pool. A caller that disconnects does not stop the work, and does not free the permit.
+    pub async fn run_blocking<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(T, Self), JoinError> {
+        tokio::task::spawn_blocking(move || (work(), self)).await
+    }
+}
+
 // === impl Permits ===
 
 impl<C: Clone + Eq + Hash> Permits<C> {
@@ -109,13 +122,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: PermitLimits = PermitLimits {
-        total: 2,
-        per_caller: 1,
-        queue: 3,
-        queue_per_caller: 2,
-        queue_timeout: Duration::from_secs(30),
-    };
+    const LIMITS: PermitLimits = PermitLimits::new(2, 1).queue(3, 2, Duration::from_secs(30));
 
     #[tokio::test(start_paused = true)]
     async fn one_caller_leaves_permits_to_others() {
@@ -141,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn semaphore_without_queue_rejects_immediately() {
-        let semaphore = CallerSemaphore::new(PermitLimits::without_queue(4, 2));
+        let semaphore = CallerSemaphore::new(PermitLimits::new(4, 2));
         let of = |caller| std::iter::from_fn(|| semaphore.try_acquire(caller)).collect::<Vec<_>>();
         let first = of(Some(&"a"));
         let second = of(Some(&"b"));
