@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::Version;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
@@ -45,8 +44,7 @@ pub enum BodyError {
 // === impl RequestBody ===
 
 impl RequestBody {
-    pub(super) fn new(body: Incoming, version: Version, min_rate: usize) -> Self {
-        let is_http2 = version == Version::HTTP_2;
+    pub(super) fn new(body: Incoming, is_http2: bool, min_rate: usize) -> Self {
         Self { body: Some(body), is_http2, min_rate, received: 0, minute: None }
     }
 

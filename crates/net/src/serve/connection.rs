@@ -5,27 +5,29 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
+use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use landfall_model::chain;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::Activity;
 use super::pending::FirstRequest;
 use super::stall::StallGuard;
-use super::{Handler, Limits, Peer, RequestBody};
+use super::{BoxError, Handler, Limits, Peer, RequestBody};
 
 /// Maximum number of streams of one HTTP/2 connection.
 const MAX_STREAMS: u32 = 100;
 /// Maximum number of unread bytes in all request bodies of an HTTP/2 connection. A report fits.
 const WINDOW: u32 = 128 << 10;
+/// The first bytes of an HTTP/2 connection without TLS. No HTTP/1 method begins with them.
+const HTTP2_PREFACE: [u8; 3] = *b"PRI";
 
 pub(super) struct Connection<H> {
     pub(super) handler: Arc<H>,
@@ -35,6 +37,18 @@ pub(super) struct Connection<H> {
     pub(super) ended: watch::Receiver<()>,
 }
 
+/// A connection that is ready for HTTP. The stream is boxed because it is large and moves several times.
+pub(super) struct Opened {
+    pub(super) stream: Box<dyn Stream>,
+    pub(super) peer: Peer,
+    /// Known before the first read: hyper would detect it with a small first read, after which the read buffer doubles.
+    pub(super) is_http2: bool,
+}
+
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
 // === impl Connection ===
 
 impl<H: Handler> Connection<H> {
@@ -42,34 +56,45 @@ impl<H: Handler> Connection<H> {
         // Below TLS, so that every byte that the client accepts counts as progress.
         let stream = StallGuard::new(stream, self.limits.stalled_write);
         // Has no timeout of its own: a pending connection is evicted.
-        match TlsAcceptor::from(tls).accept(stream).await {
-            Ok(stream) => {
-                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                let certificate = certificate.map(|certificate| certificate.clone().into_owned());
-                self.http(stream, Peer { address: Some(address), certificate, uid: None }).await;
-            }
-            Err(error) => tracing::debug!(%address, error = %chain(&error), "TLS handshake failed"),
-        }
+        let stream = match TlsAcceptor::from(tls).accept(stream).await {
+            Ok(stream) => Box::new(stream),
+            Err(error) => return tracing::debug!(%address, error = %chain(&error), "TLS handshake failed"),
+        };
+        let session = stream.get_ref().1;
+        let certificate = session.peer_certificates().and_then(<[_]>::first);
+        let certificate = certificate.map(|certificate| certificate.clone().into_owned());
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        let peer = Peer { address: Some(address), certificate, uid: None };
+        self.serve(Opened { stream, peer, is_http2 }).await;
     }
 
-    pub(super) async fn serve(
-        self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        peer: Peer,
-    ) {
-        let stream = StallGuard::new(stream, self.limits.stalled_write);
-        self.http(stream, peer).await;
+    pub(super) async fn serve_tcp(self, stream: TcpStream, address: SocketAddr) {
+        let mut first = [0; HTTP2_PREFACE.len()];
+        // An error occurs again when the stream is read.
+        let _ = stream.peek(&mut first).await;
+        let is_http2 = first == HTTP2_PREFACE;
+        let stream = Box::new(StallGuard::new(stream, self.limits.stalled_write));
+        let peer = Peer { address: Some(address), certificate: None, uid: None };
+        self.serve(Opened { stream, peer, is_http2 }).await;
     }
 
-    async fn http(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
+    pub(super) async fn serve_unix(self, stream: UnixStream) {
+        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+        let stream = Box::new(StallGuard::new(stream, self.limits.stalled_write));
+        let peer = Peer { address: None, certificate: None, uid };
+        self.serve(Opened { stream, peer, is_http2: false }).await;
+    }
+
+    pub(super) async fn serve(self, opened: Opened) {
+        let Opened { stream, peer, is_http2 } = opened;
         let address = peer.address;
         let Some(session) = self.handler.open(peer) else { return };
-        let lifetime = session.lifetime;
-        let keep_alive = session.keep_alive;
-        let serving = self.requests(stream, Arc::new(session.state), keep_alive, session.evictable);
+        let (lifetime, keep_alive, evictable) = (session.lifetime, session.keep_alive, session.evictable);
+        let state = Arc::new(session.state);
+        let mut serving = pin!(self.requests(stream, is_http2, state, keep_alive, evictable));
         let served = match lifetime {
             None => serving.await,
-            Some(lifetime) => match tokio::time::timeout(lifetime, serving).await {
+            Some(lifetime) => match tokio::time::timeout(lifetime, serving.as_mut()).await {
                 Ok(served) => served,
                 Err(_) => return tracing::debug!(?address, "connection lifetime exceeded"),
             },
@@ -81,11 +106,12 @@ impl<H: Handler> Connection<H> {
 
     async fn requests(
         self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        stream: Box<dyn Stream>,
+        is_http2: bool,
         state: Arc<H::State>,
         keep_alive: bool,
         evictable: bool,
-    ) -> Result<(), super::BoxError> {
+    ) -> Result<(), BoxError> {
         let Self { handler, limits, first_request, mut ended } = self;
         let activity = Activity::default();
         let seen = activity.clone();
@@ -94,9 +120,8 @@ impl<H: Handler> Connection<H> {
                 first_request.set();
             }
             let (handler, state) = (Arc::clone(&handler), Arc::clone(&state));
-            let version = request.version();
-            let in_progress = (version == Version::HTTP_2).then(|| seen.request());
-            let request = request.map(|body| RequestBody::new(body, version, limits.body_rate));
+            let in_progress = is_http2.then(|| seen.request());
+            let request = request.map(|body| RequestBody::new(body, is_http2, limits.body_rate));
             async move {
                 let response = handler.handle(&state, request).await;
                 Ok::<_, Infallible>(match in_progress {
@@ -105,7 +130,8 @@ impl<H: Handler> Connection<H> {
                 })
             }
         });
-        let mut builder = Builder::new(TokioExecutor::new());
+        let builder = Builder::new(TokioExecutor::new());
+        let mut builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
         builder
             .http1()
             .timer(TokioTimer::new())

@@ -193,19 +193,12 @@ impl<H: Handler> Server<H> {
         };
         let task = tokio::spawn(async move {
             let _slot = slot;
-            match accepted {
-                Accepted::Tcp(stream, address) => {
-                    if let Some(tls) = tls {
-                        connection.serve_tls(stream, address, tls).await;
-                    } else {
-                        let peer = Peer { address: Some(address), certificate: None, uid: None };
-                        connection.serve(stream, peer).await;
-                    }
+            match (accepted, tls) {
+                (Accepted::Tcp(stream, address), Some(tls)) => {
+                    connection.serve_tls(stream, address, tls).await;
                 }
-                Accepted::Unix(stream) => {
-                    let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-                    connection.serve(stream, Peer { address: None, certificate: None, uid }).await;
-                }
+                (Accepted::Tcp(stream, address), None) => connection.serve_tcp(stream, address).await,
+                (Accepted::Unix(stream), _) => connection.serve_unix(stream).await,
             }
         });
         self.pending.add(address, first_request, task.abort_handle());

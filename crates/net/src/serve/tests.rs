@@ -5,6 +5,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::task::JoinHandle;
 
+use super::connection::Opened;
+use super::stall::StallGuard;
 use super::*;
 
 const PAGE: usize = 4 << 20;
@@ -55,6 +57,10 @@ impl Handler for Pages {
 
 /// Returns the client's end of a served connection, and the task that serves it.
 fn connect(handler: Pages, ended: &watch::Sender<()>) -> (DuplexStream, JoinHandle<()>) {
+    open(handler, ended, false)
+}
+
+fn open(handler: Pages, ended: &watch::Sender<()>, is_http2: bool) -> (DuplexStream, JoinHandle<()>) {
     let (client, server) = tokio::io::duplex(4096);
     let connection = Connection {
         handler: Arc::new(handler),
@@ -63,7 +69,8 @@ fn connect(handler: Pages, ended: &watch::Sender<()>) -> (DuplexStream, JoinHand
         ended: ended.subscribe(),
     };
     let peer = Peer { address: None, certificate: None, uid: None };
-    (client, tokio::spawn(connection.serve(server, peer)))
+    let opened = Opened { stream: Box::new(StallGuard::new(server, IDLE)), peer, is_http2 };
+    (client, tokio::spawn(connection.serve(opened)))
 }
 
 fn pages() -> Pages {
@@ -165,7 +172,7 @@ async fn shutdown_completes_the_request_in_progress() {
 #[tokio::test(start_paused = true)]
 async fn http2_pings_do_not_keep_a_connection_open() {
     let ended = watch::Sender::new(());
-    let (client, serving) = connect(pages(), &ended);
+    let (client, serving) = open(pages(), &ended, true);
     let mut sender = http2(client).await;
     assert_eq!(sender.send_request(get("/nowhere")).await.unwrap().status(), 404);
     ends_within(serving, IDLE * 3).await;
@@ -175,7 +182,7 @@ async fn http2_pings_do_not_keep_a_connection_open() {
 #[tokio::test(start_paused = true)]
 async fn http2_unread_request_bodies_are_bounded() {
     let ended = watch::Sender::new(());
-    let (client, serving) = connect(pages(), &ended);
+    let (client, serving) = open(pages(), &ended, true);
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await.unwrap();
     tokio::spawn(connection);
@@ -197,7 +204,7 @@ async fn http2_unread_request_bodies_are_bounded() {
 #[tokio::test(start_paused = true)]
 async fn http2_client_that_reads_nothing_is_disconnected() {
     let ended = watch::Sender::new(());
-    let (client, serving) = connect(pages(), &ended);
+    let (client, serving) = open(pages(), &ended, true);
     let mut sender = http2(client).await;
     let response = sender.send_request(get("/page")).await.unwrap();
     ends_within(serving, IDLE * 4).await;
@@ -207,7 +214,7 @@ async fn http2_client_that_reads_nothing_is_disconnected() {
 #[tokio::test(start_paused = true)]
 async fn http2_handler_at_work_is_not_idle() {
     let ended = watch::Sender::new(());
-    let (client, serving) = connect(pages(), &ended);
+    let (client, serving) = open(pages(), &ended, true);
     let mut sender = http2(client).await;
     let response = sender.send_request(get("/long")).await.unwrap();
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "done");
