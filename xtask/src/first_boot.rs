@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use landfall_model::envelope::Envelope;
 use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{Process, free_port};
 use tempfile::TempDir;
@@ -82,10 +83,15 @@ impl FirstBoot {
         for (what, port, path, word) in [
             ("the hub to know", self.hub, "/api/v1/fleet", CAUSE),
             ("the hub to have its logs", self.hub, "/api/v1/nodes/n1", "\"digest\":"),
-            ("the agent to answer", self.port, "/report", CAUSE),
         ] {
             agent.wait_until(what, within, || self.ask(port, path)?.contains(word).then_some(()))?;
         }
+        let failed = || {
+            let envelope = Envelope::parse(self.ask(self.port, "/report")?.as_bytes()).ok()?;
+            let cause = envelope.message().ok()?.report.verdict.cause?;
+            (cause.as_str() == CAUSE).then_some(())
+        };
+        agent.wait_until("the agent to answer", within, failed)?;
         Ok(())
     }
 

@@ -15,13 +15,12 @@ use landfall_durable::{self as durable, Access, Disk as _, HostDisk, Lock};
 use landfall_evidence::collect::Host;
 use landfall_evidence::read::ReadError;
 use landfall_model::chain;
-use landfall_model::envelope::Envelope;
 use landfall_model::report::State;
 use landfall_net::varied;
 use rustix::fs::{Mode, OFlags};
 
 use crate::carrier::{Carrier, carry};
-use crate::keeper::{KeepError, Keeper};
+use crate::keeper::{KeepError, Keeper, SignedReport};
 use crate::processes::Processes;
 use crate::serve::{Serve, serve};
 use crate::spool::{SPOOLS, Spool, SpoolError};
@@ -292,15 +291,15 @@ fn turn(
     }
     // A heartbeat repeats the stored report verbatim: line counts that have grown since do not justify a new
     // one.
-    let repeated = keeper.last().filter(|_| !news).map(|last| last.report.clone());
+    let repeated = keeper.last().filter(|_| !news).map(|last| last.message.report.clone());
     let report = repeated.unwrap_or(report);
-    let envelope = keeper.keep(node, report, Timestamp::now()).map_err(TurnError::Keep)?;
+    let kept = keeper.keep(node, report, Timestamp::now()).map_err(TurnError::Keep)?;
     if news {
-        let verdict = &envelope.report.verdict;
-        tracing::info!(report = %envelope.id, state = ?verdict.state, title = verdict.title, "A new report.");
+        let verdict = &kept.message.report.verdict;
+        tracing::info!(report = %kept.message.id, state = ?verdict.state, title = verdict.title, "A new report.");
     }
     for outlet in outlets.iter().filter(|outlet| news || beat.is_some_and(|beat| outlet.takes(beat))) {
-        add(&outlet.spool, envelope);
+        add(&outlet.spool, kept);
         // A full queue already contains a wake-up.
         let _ = outlet.tell.try_send(());
     }
@@ -309,9 +308,9 @@ fn turn(
 
 /// Adds a report to a carrier's spool. A full disk, which may be the reported cause, does not prevent its
 /// delivery.
-fn add(spool: &Spool<'_>, envelope: &Envelope) {
-    if let Err(error) = spool.add(envelope) {
-        tracing::warn!(report = %envelope.id, error = %chain(&error), "A report waits in memory only.");
+fn add(spool: &Spool<'_>, report: &SignedReport) {
+    if let Err(error) = spool.add(report) {
+        tracing::warn!(report = %report.message.id, error = %chain(&error), "A report waits in memory only.");
     }
 }
 
@@ -411,7 +410,7 @@ mod tests {
         let mut look = |watch: &mut Watch<'_>, why| {
             watch.read();
             let turn = turn(watch, &mut keeper, &outlets, why).unwrap();
-            (turn.told, turn.state, keeper.last().unwrap().clone())
+            (turn.told, turn.state, keeper.last().unwrap().message.clone())
         };
         let (news, state, first) = look(&mut watch, Why::Look);
         assert!(news && state == State::Running && told(&outlets) == [1, 1, 1]);

@@ -72,7 +72,7 @@ impl Carrier for Arrived {
     }
 
     fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
-        assert_eq!(serde_json::from_slice::<Envelope>(envelope).unwrap().id, id);
+        assert_eq!(Envelope::parse(envelope).unwrap().message().unwrap().id, id);
         self.0.push(id);
         Ok(())
     }
@@ -93,8 +93,8 @@ fn node() -> NodeIdentity {
     }
 }
 
-fn on_disk(folder: &Path) -> Envelope {
-    serde_json::from_slice(&std::fs::read(folder.join(REPORT)).unwrap()).unwrap()
+fn on_disk(folder: &Path) -> Vec<u8> {
+    std::fs::read(folder.join(REPORT)).unwrap()
 }
 
 #[test]
@@ -106,14 +106,14 @@ fn a_report_that_cannot_be_written_is_kept_and_written_later() {
     disk.stuck.store(true, Ordering::Relaxed);
     let second = keeper.keep(node(), report(), Timestamp::now()).unwrap().clone();
     assert!(keeper.is_behind() && keeper.settle().is_err());
-    assert_eq!(on_disk(folder.path()), first);
+    assert_eq!(on_disk(folder.path()), first.envelope);
     let asked = keeper.unwritten().bytes().unwrap();
-    assert_eq!(serde_json::from_slice::<Envelope>(&asked).unwrap(), second, "who asks gets the news");
+    assert_eq!(asked, second.envelope, "who asks gets the news");
     assert!(!keeper.is_news(&node(), &report()), "it is not made again and again");
     disk.stuck.store(false, Ordering::Relaxed);
     keeper.settle().unwrap();
     assert!(!keeper.is_behind());
-    assert_eq!(on_disk(folder.path()), second);
+    assert_eq!(on_disk(folder.path()), second.envelope);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_number_the_disk_does_not_know_is_not_used_by_a_successor() {
         // The agent was killed before each iteration.
         let mut keeper = Keeper::open(&disk, folder.path()).unwrap();
         let now = Timestamp::from_second(second).unwrap();
-        let sequence = keeper.keep(node(), report(), now).unwrap().sequence;
+        let sequence = keeper.keep(node(), report(), now).unwrap().message.sequence;
         assert!(numbers.last().is_none_or(|last| *last < sequence), "{sequence} after {numbers:?}");
         numbers.insert(sequence);
     }
@@ -144,12 +144,12 @@ fn what_a_full_disk_does_not_take_is_brought_once() {
     spool.add(&first).unwrap();
     let second = keeper.keep(node(), report(), Timestamp::now()).unwrap().clone();
     assert!(spool.add(&second).is_err());
-    assert_eq!(spool.waiting().unwrap(), [first.id, second.id]);
+    assert_eq!(spool.waiting().unwrap(), [first.message.id, second.message.id]);
     let mut arrived = Arrived::default();
     // The failed removal of the first report neither delays the second nor causes a redelivery.
     deliver(&mut arrived, &spool).unwrap();
     deliver(&mut arrived, &spool).unwrap();
-    assert_eq!(arrived.0, [first.id, second.id]);
+    assert_eq!(arrived.0, [first.message.id, second.message.id]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn memory_holds_the_newest_and_not_all() {
             let at = Timestamp::from_second(1_700_000_000 + second).unwrap();
             let envelope = keeper.keep(node(), report.clone(), at).unwrap();
             assert!(spool.add(envelope).is_err());
-            envelope.id
+            envelope.message.id
         })
         .collect();
     assert_eq!(spool.waiting().unwrap(), ids[62..]);
@@ -178,8 +178,8 @@ fn a_last_report_that_cannot_be_read_does_not_make_numbers_begin_anew() {
         std::fs::write(folder.path().join(REPORT), content).unwrap();
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let now = Timestamp::from_second(1_700_000_000).unwrap();
-        let kept = keeper.keep(node(), report(), now).unwrap();
+        let kept = &keeper.keep(node(), report(), now).unwrap().message;
         assert_eq!((kept.boot_number, kept.sequence), (Some(1_700_000_000), 1_700_000_000));
-        assert_eq!(keeper.keep(node(), report(), now).unwrap().sequence, 1_700_000_001);
+        assert_eq!(keeper.keep(node(), report(), now).unwrap().message.sequence, 1_700_000_001);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use landfall_durable::{self as durable, Access, Disk};
 use landfall_model::Secret;
-use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes, written};
+use landfall_model::envelope::{Envelope, ReportId, ReportMessage};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::{Report, State};
 use landfall_pki::{PkiError, SigningKey};
@@ -19,12 +19,20 @@ const PREVIOUS: &str = "previous-report.json";
 /// File of the key that signs reports; it never leaves the machine.
 const KEY: &str = "signing.key";
 /// Size limit; the agent's reports are below 100 KiB.
-const MAX_REPORT: u64 = 4 << 20;
+pub(crate) const MAX_REPORT: u64 = 4 << 20;
 const MAX_KEY: u64 = 4096;
 
 /// The last report while the disk does not have it: a full disk must not prevent reports.
 #[derive(Clone, Debug, Default)]
 pub struct Unwritten(Arc<Mutex<Option<Vec<u8>>>>);
+
+/// A report in its signed envelope.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SignedReport {
+    pub message: ReportMessage,
+    /// The envelope as JSON. It is stored and delivered unchanged.
+    pub envelope: Vec<u8>,
+}
 
 /// Wraps reports in signed envelopes and stores the last one.
 #[expect(missing_debug_implementations, reason = "holds a private key")]
@@ -32,7 +40,7 @@ pub struct Keeper<'d> {
     disk: &'d dyn Disk,
     folder: PathBuf,
     key: SigningKey,
-    last: Option<Envelope>,
+    last: Option<SignedReport>,
     /// The file of the last report exists but is unreadable, so its sequence number is unknown.
     lost: bool,
     /// The previous boot's last report, until it is written to its own file.
@@ -71,8 +79,8 @@ impl<'d> Keeper<'d> {
         let path = folder.join(REPORT);
         // The next report replaces an unreadable or invalid file.
         let (last, lost) = match disk.read(&path, MAX_REPORT) {
-            Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(last) => (Some(last), false),
+            Ok(envelope) => match Envelope::parse(&envelope).and_then(|parsed| parsed.message()) {
+                Ok(message) => (Some(SignedReport { message, envelope }), false),
                 Err(_) => (None, true),
             },
             Err(error) => (None, error.kind() != io::ErrorKind::NotFound),
@@ -84,7 +92,7 @@ impl<'d> Keeper<'d> {
         Ok(Self { disk, folder, key, last, lost, before: None, unwritten: Unwritten::default() })
     }
 
-    pub fn last(&self) -> Option<&Envelope> {
+    pub fn last(&self) -> Option<&SignedReport> {
         self.last.as_ref()
     }
 
@@ -101,10 +109,11 @@ impl<'d> Keeper<'d> {
             let causes = |report: &Report| -> Vec<_> {
                 report.findings.iter().map(|finding| (finding.cause.clone(), finding.root)).collect()
             };
-            last.node != *node
-                || said(&last.report) != said(report)
-                || causes(&last.report) != causes(report)
-                || last.report.timeline != report.timeline
+            let ReportMessage { node: last_node, report: last, .. } = &last.message;
+            last_node != node
+                || said(last) != said(report)
+                || causes(last) != causes(report)
+                || last.timeline != report.timeline
         })
     }
 
@@ -120,15 +129,16 @@ impl<'d> Keeper<'d> {
         node: NodeIdentity,
         report: Report,
         now: Timestamp,
-    ) -> Result<&Envelope, KeepError> {
+    ) -> Result<&SignedReport, KeepError> {
         let mut random = [0; 10];
         getrandom::fill(&mut random).map_err(KeepError::Random)?;
-        let same_boot = self.last.as_ref().filter(|last| last.node.boot_id == node.boot_id);
+        let last = self.last.as_ref().map(|last| &last.message);
+        let same_boot = last.filter(|last| last.node.boot_id == node.boot_id);
         let mut sequence = same_boot.map_or(1, |last| last.sequence + 1);
         // Receivers would ignore reused numbers of this boot as old. Numbers based on the clock are higher.
         let by_the_clock = u64::try_from(now.as_second()).unwrap_or(0);
         // Boots are numbered in the last report.
-        let counted = self.last.as_ref().and_then(|last| last.boot_number);
+        let counted = last.and_then(|last| last.boot_number);
         let mut boot_number = match (same_boot, counted) {
             (Some(_), Some(number)) => number,
             (None, Some(number)) => number.saturating_add(1),
@@ -140,26 +150,23 @@ impl<'d> Keeper<'d> {
         }
         // IDs ascend in the order of creation, even if the clock goes back: spools deliver in the order of
         // IDs.
-        let id = match &self.last {
+        let id = match last {
             Some(last) => last.id.next(now, random),
             None => ReportId::new(now, random),
         };
-        let boot_number = Some(boot_number);
-        let mut envelope =
-            Envelope { format: FORMAT, id, node, boot_number, sequence, time: now, report, signature: None };
-        let bytes = self.sign(&mut envelope)?;
         // The previous boot's last report must survive the reboot.
-        if let Some(previous) = self.last.as_ref().filter(|last| last.node.boot_id != envelope.node.boot_id) {
-            self.before = Some(written(previous).map_err(KeepError::Envelope)?);
-        }
-        *self.unwritten.lock() = Some(bytes);
+        let before = self.last.as_ref().filter(|_| same_boot.is_none()).map(|last| last.envelope.clone());
+        let boot_number = Some(boot_number);
+        let mut signed = self.sign(ReportMessage { id, node, boot_number, sequence, time: now, report })?;
+        self.before = before.or(self.before.take());
+        *self.unwritten.lock() = Some(signed.envelope.clone());
         if self.settle().is_err() {
             // A restarted agent would not know this number and would reuse it.
-            envelope.sequence = envelope.sequence.max(by_the_clock);
-            let bytes = self.sign(&mut envelope)?;
-            *self.unwritten.lock() = Some(bytes);
+            signed.message.sequence = signed.message.sequence.max(by_the_clock);
+            signed = self.sign(signed.message)?;
+            *self.unwritten.lock() = Some(signed.envelope.clone());
         }
-        Ok(self.last.insert(envelope))
+        Ok(self.last.insert(signed))
     }
 
     /// Whether a write is still to be retried.
@@ -179,13 +186,10 @@ impl<'d> Keeper<'d> {
         Ok(())
     }
 
-    /// Signs the envelope again and returns the bytes to write.
-    fn sign(&self, envelope: &mut Envelope) -> Result<Vec<u8>, KeepError> {
-        envelope.signature = None;
-        let signed = serde_json::to_vec(&*envelope).and_then(|bytes| signed_bytes(&bytes));
-        let value = hex::encode(self.key.sign(&signed.map_err(KeepError::Envelope)?));
-        envelope.signature = Some(Signature { key: hex::encode(self.key.public_key()), value });
-        written(envelope).map_err(KeepError::Envelope)
+    fn sign(&self, message: ReportMessage) -> Result<SignedReport, KeepError> {
+        let payload = serde_json::to_vec(&message).map_err(KeepError::Envelope)?;
+        let envelope = serde_json::to_vec(&self.key.seal(payload)).map_err(KeepError::Envelope)?;
+        Ok(SignedReport { message, envelope })
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), KeepError> {

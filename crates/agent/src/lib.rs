@@ -38,7 +38,7 @@ mod watch;
 mod watch_tests;
 
 pub use agent::{Agent, AgentError, Config};
-pub use keeper::{KeepError, Keeper, REPORT, Unwritten};
+pub use keeper::{KeepError, Keeper, REPORT, SignedReport, Unwritten};
 pub use landfall_net::{CertificateFiles, every_address};
 pub use metrics::page_at_start as metrics_at_start;
 pub use serve::Serve;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use landfall_model::envelope::Envelope;
+use landfall_model::envelope::ReportMessage;
 use landfall_model::report::State;
 use landfall_net::metrics::{MetricType, MetricsText};
 
@@ -11,7 +11,7 @@ use landfall_net::metrics::{MetricType, MetricsText};
 const MAX_CARRIERS: usize = 32;
 
 /// Returns the metrics page, from the last report and the spool directory.
-pub(crate) fn page(last: Option<&Envelope>, spools: &Path) -> String {
+pub(crate) fn page(last: Option<&ReportMessage>, spools: &Path) -> String {
     write(last, &waiting(spools))
 }
 
@@ -21,7 +21,7 @@ pub fn page_at_start() -> String {
     write(None, &[("0".to_owned(), 0)])
 }
 
-fn write(last: Option<&Envelope>, waiting: &[(String, usize)]) -> String {
+fn write(last: Option<&ReportMessage>, waiting: &[(String, usize)]) -> String {
     let mut text = MetricsText::new("landfall_agent_");
     let mut states = text.family("state", MetricType::Gauge, "Whether the node is in this state.");
     for state in State::ALL {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use landfall_durable::{self as durable, Access, Disk as _, HostDisk};
-use landfall_model::envelope::{Envelope, Signature, signed_bytes};
+use landfall_model::envelope::{Envelope, EnvelopeError, MAX_ENVELOPE};
 
 /// Directory below the state directory, with one file per node.
 const FOLDER: &str = "neighbours";
@@ -15,8 +15,6 @@ const SUFFIX: &str = ".json";
 /// Nodes whose last report is stored: enough for nodes that boot together, not for a fleet. A further node
 /// replaces the one with the oldest report.
 const MAX_NEIGHBOURS: usize = 64;
-/// Size limit; the agent's reports are below 100 KiB.
-pub(crate) const MAX_REPORT: usize = 1 << 20;
 /// The maximum length of a DNS host name.
 const MAX_NAME: usize = 253;
 
@@ -30,8 +28,8 @@ pub(crate) struct Neighbours {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NeighbourError {
-    #[error("this is no report in its envelope")]
-    Envelope(#[source] serde_json::Error),
+    #[error("the report cannot be read")]
+    Envelope(#[source] EnvelopeError),
     #[error(
         "the report is of `{claimed}`, and the certificate is not; this agent's cluster is in `/etc/landfall/cluster`"
     )]
@@ -64,23 +62,23 @@ impl Neighbours {
         cluster: Option<&str>,
         body: &[u8],
     ) -> Result<(), NeighbourError> {
-        let envelope: Envelope = serde_json::from_slice(body).map_err(NeighbourError::Envelope)?;
-        let name = envelope.node.hostname.as_str();
+        let envelope = Envelope::parse(body).map_err(NeighbourError::Envelope)?;
+        if !matches!(landfall_pki::verify_envelope(&envelope), Ok(Some(_))) {
+            return Err(NeighbourError::Signature);
+        }
+        let message = envelope.message().map_err(NeighbourError::Envelope)?;
+        let name = message.node.hostname.as_str();
         let full = cluster.map(|cluster| format!("{cluster}.{certified}"));
         if (name != certified && Some(name) != full.as_deref()) || !is_name(name) {
-            return Err(NeighbourError::Name { claimed: envelope.node.hostname });
-        }
-        let signed = envelope.signature.as_ref().is_some_and(|signature| holds(body, signature));
-        if !signed {
-            return Err(NeighbourError::Signature);
+            return Err(NeighbourError::Name { claimed: message.node.hostname });
         }
         let _one = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.read(name);
         if known.is_none() {
             self.make_room()?;
         }
-        let known = known.and_then(|known| serde_json::from_slice::<Envelope>(&known).ok());
-        if known.is_some_and(|known| known.id == envelope.id || !envelope.is_after(&known)) {
+        let known = known.and_then(|known| Envelope::parse(&known).ok()?.message().ok());
+        if known.is_some_and(|known| known.id == message.id || !message.is_after(&known)) {
             return Ok(());
         }
         durable::write(&HostDisk, &self.path(name), body, Access::PRIVATE).map_err(NeighbourError::Write)
@@ -113,7 +111,7 @@ impl Neighbours {
 
     /// Returns the last report of a node, unmodified.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
-        is_name(name).then(|| HostDisk.read(&self.path(name), MAX_REPORT as u64).ok())?
+        is_name(name).then(|| HostDisk.read(&self.path(name), MAX_ENVELOPE as u64).ok())?
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -127,13 +125,6 @@ fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME
         && name.bytes().all(plain)
         && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
-}
-
-fn holds(body: &[u8], signature: &Signature) -> bool {
-    let (Ok(key), Ok(value)) = (hex::decode(&signature.key), hex::decode(&signature.value)) else {
-        return false;
-    };
-    signed_bytes(body).is_ok_and(|signed| landfall_pki::verify_signature(&key, &signed, &value))
 }
 
 #[cfg(test)]
@@ -161,8 +152,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
-        let mut keep = || keeper.keep(node(name, "b1"), report.clone(), Timestamp::now()).unwrap().clone();
-        (0..count).map(|_| serde_json::to_vec(&keep()).unwrap()).collect()
+        let mut keep =
+            || keeper.keep(node(name, "b1"), report.clone(), Timestamp::now()).unwrap().envelope.clone();
+        (0..count).map(|_| keep()).collect()
     }
 
     #[test]
@@ -183,8 +175,15 @@ mod tests {
         let neighbours = Neighbours::open(state.path()).unwrap();
         let report = reports("n1", 1).remove(0);
         assert!(matches!(neighbours.take("n2", None, &report), Err(NeighbourError::Name { .. })));
-        let forged = String::from_utf8(report.clone()).unwrap().replace("\"sequence\":1", "\"sequence\":9");
-        assert!(matches!(neighbours.take("n1", None, forged.as_bytes()), Err(NeighbourError::Signature)));
+        let mut forged = Envelope::parse(&report).unwrap();
+        let message = String::from_utf8(forged.payload).unwrap();
+        forged.payload = message.replace("\"sequence\":1", "\"sequence\":9").into_bytes();
+        assert_ne!(forged.payload, message.as_bytes());
+        let unsigned = Envelope::unsigned(message.into_bytes());
+        for forged in [forged, unsigned] {
+            let taken = neighbours.take("n1", None, &serde_json::to_vec(&forged).unwrap());
+            assert!(matches!(taken, Err(NeighbourError::Signature)), "{taken:?}");
+        }
         assert!(matches!(neighbours.take("n1", None, b"{}"), Err(NeighbourError::Envelope(_))));
         for name in ["../n1", "", ".", "a/b", "a\0"] {
             let report = reports(name, 1).remove(0);
@@ -237,7 +236,7 @@ mod tests {
         // Neither boot has a set clock, and the second boot's clock is behind the first's.
         let mut made = [("b1", 900), ("b2", 30)].map(|(boot, second)| {
             let now = Timestamp::from_second(second).unwrap();
-            serde_json::to_vec(keeper.keep(node("n1", boot), report.clone(), now).unwrap()).unwrap()
+            keeper.keep(node("n1", boot), report.clone(), now).unwrap().envelope.clone()
         });
         let [first, second] = &mut made;
         for (taken, kept) in [(&*second, &*second), (&*first, &*second)] {

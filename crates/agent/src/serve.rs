@@ -23,7 +23,7 @@ use landfall_durable as durable;
 use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
 use landfall_evidence::collect::{Host, Plan, collect};
 use landfall_model::chain;
-use landfall_model::envelope::Envelope;
+use landfall_model::envelope::{Envelope, MAX_ENVELOPE};
 use landfall_net::serve::{
     Accept, BodyBudget, BodyLimits, CallerSemaphore, Handler, Limits, Peer, Permit, PermitLimits,
     RequestBody, ResponseBody, Session, response, text_response,
@@ -36,9 +36,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
 
 use self::callers::{Caller, READERS};
-use crate::keeper::{REPORT, Unwritten};
+use crate::keeper::{MAX_REPORT, REPORT, Unwritten};
 use crate::metrics;
-use crate::neighbours::{MAX_REPORT as MAX_NEIGHBOUR_REPORT, NeighbourError, Neighbours};
+use crate::neighbours::{NeighbourError, Neighbours};
 use crate::spool::SPOOLS;
 
 /// Interval between attempts to open the port.
@@ -70,8 +70,6 @@ const REFUSAL_LIMIT: Duration = Duration::from_secs(10);
 const PIECES: usize = 2;
 /// Blocking threads: one bundle, one file read, and one spare.
 const THREADS: usize = 3;
-/// Size limit; the agent's reports are below 100 KiB.
-const MAX_REPORT: u64 = 4 << 20;
 /// `Retry-After` values in seconds: while a bundle is collected, before the first report, and without a slot.
 const TRY_BUNDLE_AFTER: &str = "30";
 const TRY_REPORT_AFTER: &str = "5";
@@ -291,7 +289,7 @@ impl Desk {
 
     /// Stores another node's report.
     async fn take(&self, name: String, slot: Arc<Permit>, body: RequestBody) -> Answer {
-        let body = match self.bodies.read(&name, body, MAX_NEIGHBOUR_REPORT).await {
+        let body = match self.bodies.read(&name, body, MAX_ENVELOPE).await {
             Ok(body) => body,
             Err(error) => return text(error.status(), &error.to_string()),
         };
@@ -342,7 +340,7 @@ impl Desk {
         let (unwritten, report, spools) = (self.unwritten.bytes(), self.report.clone(), self.spools.clone());
         let page = tokio::task::spawn_blocking(move || {
             let bytes = unwritten.or_else(|| read_report(&report).ok());
-            let last: Option<Envelope> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            let last = bytes.and_then(|bytes| Envelope::parse(&bytes).ok()?.message().ok());
             metrics::page(last.as_ref(), &spools)
         });
         match page.await {

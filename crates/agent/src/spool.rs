@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use landfall_durable::{self as durable, Access, Disk};
-use landfall_model::envelope::{Envelope, ReportId, written};
+use landfall_model::envelope::ReportId;
+
+use crate::keeper::{MAX_REPORT, SignedReport};
 
 /// Reports per spool. Beyond it, the oldest is dropped: the newest has the current state.
 const MAX_REPORTS: usize = 64;
-/// Size limit; the agent's reports are below 100 KiB.
-const MAX_REPORT: u64 = 4 << 20;
 const SUFFIX: &str = ".json";
 /// Directory of all spools, below the state directory.
 pub(crate) const SPOOLS: &str = "spool";
@@ -45,8 +45,6 @@ pub enum SpoolError {
         #[source]
         source: std::io::Error,
     },
-    #[error("cannot put the report into its envelope")]
-    Envelope(#[source] serde_json::Error),
 }
 
 // === impl Spool ===
@@ -59,14 +57,14 @@ impl<'d> Spool<'d> {
 
     /// Adds a report unless it is already spooled. A report that the disk rejects is kept in memory, and the
     /// error has the reason.
-    pub fn add(&self, envelope: &Envelope) -> Result<(), SpoolError> {
-        let bytes = written(envelope).map_err(SpoolError::Envelope)?;
-        if self.disk.read(&self.path(envelope.id), MAX_REPORT).is_ok_and(|known| known == bytes) {
+    pub fn add(&self, report: &SignedReport) -> Result<(), SpoolError> {
+        let (id, envelope) = (report.message.id, &report.envelope);
+        if self.disk.read(&self.path(id), MAX_REPORT).is_ok_and(|known| known == *envelope) {
             return Ok(());
         }
-        if let Err(error) = durable::write(self.disk, &self.path(envelope.id), &bytes, Access::PRIVATE) {
+        if let Err(error) = durable::write(self.disk, &self.path(id), envelope, Access::PRIVATE) {
             let mut aside = self.aside();
-            aside.unwritten.insert(envelope.id, bytes);
+            aside.unwritten.insert(id, envelope.clone());
             while aside.unwritten.len() > MAX_UNWRITTEN {
                 aside.unwritten.pop_first();
             }

@@ -164,11 +164,7 @@ impl Hub {
         let admitted = |body: Bytes| self.admit(caller, &unpack(packing, &body, receive::MAX_REPORT)?);
         // The body is dropped before the wait for the disk, because many requests wait concurrently.
         let arrival = admitted(body).inspect_err(|_| self.counters.count(None))?;
-        let id = arrival.id;
-        let outcome = self.store.accept(vec![arrival]).await?.pop();
-        let outcome = outcome.ok_or_else(|| Problem::new(500, "Defect", "the store gave no answer"))?;
-        self.counters.count(outcome.as_ref().ok().copied());
-        let receipt = Receipt { id, outcome: outcome? };
+        let receipt = self.stored(arrival).await?;
         self.counters.accepts.observe(begun.elapsed());
         Ok(receipt)
     }
@@ -201,10 +197,7 @@ impl Hub {
         };
         let arrival = admitted().inspect_err(|_| self.counters.count(None))?;
         let node = arrival.node.clone();
-        let outcome = self.store.accept(vec![arrival]).await?.pop();
-        let outcome = outcome.ok_or_else(|| Problem::new(500, "Defect", "the store gave no answer"))?;
-        self.counters.count(outcome.as_ref().ok().copied());
-        outcome?;
+        self.stored(arrival).await?;
         Ok(node)
     }
 

@@ -1,6 +1,7 @@
 //! Error responses (RFC 9457).
 
 use landfall_model::chain;
+use landfall_model::envelope::EnvelopeError;
 use landfall_net::serve::ReadBodyError;
 use serde::Serialize;
 
@@ -77,7 +78,7 @@ impl From<ReportError> for Problem {
     fn from(error: ReportError) -> Self {
         let status = match &error {
             ReportError::TooLong { .. } => 413,
-            ReportError::Signature => 403,
+            ReportError::Envelope(EnvelopeError::Signature) => 403,
             _ => 422,
         };
         Self::new(status, "Not a report", chain(&error).to_string())

@@ -1,44 +1,70 @@
-//! The envelope of a report: its sender, its time, and its position among the reports of the same host.
+//! The envelope of a report: the bytes of a message and a signature over them.
 //!
-//! Several carriers may deliver one report (push, pull, a peer, a serial console). The agent creates the envelope once,
-//! and every carrier delivers it unchanged. Receivers can therefore distinguish:
+//! Envelopes follow [DSSE](https://github.com/secure-systems-lab/dsse). The payload is a [`ReportMessage`] as JSON. The
+//! agent serializes and signs it once. Every carrier delivers those bytes, and receivers verify the signature before
+//! they parse them. Several carriers may deliver one report (push, pull, a peer, a serial console). Receivers can
+//! therefore distinguish:
 //!
 //! - **Duplicate:** the [`ReportId`] is chosen once per report. A receiver that has the ID keeps the first report and
 //!   acknowledges the second without effect. The same ID with different content is rejected.
-//! - **Delayed report:** [`Envelope::sequence`] counts the reports of one boot from 1, and [`Envelope::boot_number`]
-//!   counts the boots of the host. Both are stored on its disk. Within a boot the highest sequence is current, and
-//!   among boots the highest number. Agents without boot numbers are ordered by their clocks ([`is_later_boot`]). A
-//!   report that is not newer than the current one is added to the history only.
-//! - **Forged report:** signatures cover [`signed_bytes`]: every field except the signature itself, as canonical JSON.
-//!   A carrier may therefore reformat the JSON.
+//! - **Delayed report:** [`ReportMessage::sequence`] counts the reports of one boot from 1, and
+//!   [`ReportMessage::boot_number`] counts the boots of the host. Both are stored on its disk. Within a boot the highest
+//!   sequence is current, and among boots the highest number. Agents without boot numbers are ordered by their clocks
+//!   ([`is_later_boot`]). A report that is not newer than the current one is added to the history only.
+//! - **Forged report:** signatures cover the type and all bytes of the payload ([`signed_bytes`]). All fields of a
+//!   report are in the payload.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use serde_json::value::RawValue;
 use uuid::{Builder, Uuid};
 
 use crate::identity::NodeIdentity;
 use crate::report::Report;
 
-/// The version of the envelope format. Fields are added, never changed; readers ignore unknown ones.
-pub const FORMAT: u32 = 1;
+/// The type of the payload, with the version of [`ReportMessage`]. Fields are added, never changed; readers ignore
+/// unknown ones. An incompatible message gets another type.
+pub const PAYLOAD_TYPE: &str = "application/vnd.landfall.report.v1+json";
 
-/// Maximum nesting depth of JSON values; envelopes have eight levels. Each value is parsed once per enclosing level.
-const MAX_DEPTH: usize = 32;
+/// Maximum size of an envelope, which is enough for a message of 1 MiB: base64 is a third longer. Reports of this
+/// version are below 100 KiB; the rest is a reserve for future rules.
+pub const MAX_ENVELOPE: usize = (1 << 20) / 3 * 4 + (4 << 10);
 
-/// A report with its sender, time and position.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A payload and its signature.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Envelope {
-    pub format: u32,
+    /// `application/vnd.landfall.report.v1+json`.
+    pub payload_type: String,
+    /// A [`ReportMessage`] as JSON, in base64 with padding.
+    #[serde(with = "base64_text")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "payload_schema"))]
+    pub payload: Vec<u8>,
+    /// At most one signature; empty if the sender does not sign.
+    pub signatures: Vec<Signature>,
+}
+
+/// An Ed25519 signature over [`signed_bytes`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Signature {
+    /// The public key, 32 bytes in hexadecimal.
+    pub keyid: String,
+    /// The signature, 64 bytes in base64 with padding.
+    #[serde(with = "base64_text")]
+    #[cfg_attr(feature = "schema", schemars(with = "String", extend("contentEncoding" = "base64")))]
+    pub sig: Vec<u8>,
+}
+
+/// A report with its sender, time and position: the payload of an envelope. Receivers may leave the report unparsed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ReportMessage"))]
+pub struct ReportMessage<R = Report> {
     pub id: ReportId,
     /// Identity of the host; its `bootId` is the scope of `sequence`.
     pub node: NodeIdentity,
@@ -50,20 +76,24 @@ pub struct Envelope {
     /// Creation time of the report, by the host's own clock, which may be wrong.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub time: Timestamp,
-    pub report: Report,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signature: Option<Signature>,
+    pub report: R,
 }
 
-/// An Ed25519 signature over [`signed_bytes`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Signature {
-    /// The public key, 32 bytes in hexadecimal.
-    pub key: String,
-    /// The signature, 64 bytes in hexadecimal.
-    pub value: String,
+/// Reasons why an envelope is rejected.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvelopeError {
+    #[error("it is not a report in its envelope")]
+    Json(#[source] serde_json::Error),
+    #[error("the payload type of its envelope is not `{PAYLOAD_TYPE}`")]
+    PayloadType,
+    #[error(
+        "its envelope has not one Ed25519 signature: 64 bytes in base64 (`sig`) by a key of 32 in hexadecimal (`keyid`)"
+    )]
+    SignatureForm,
+    #[error("its signature does not fit")]
+    Signature,
+    #[error("the payload of its envelope is not a report message")]
+    Message(#[source] serde_json::Error),
 }
 
 /// The permanent ID of one report: a version 7 UUID, so that later IDs sort later.
@@ -77,12 +107,10 @@ pub struct ReportId(Uuid);
 #[error("a report's id is a UUID: 32 lower-case hexadecimal digits with hyphens after 8, 12, 16 and 20")]
 pub struct InvalidReportId;
 
-/// Returns the signed content: the envelope without its `signature`, as canonical JSON with sorted keys and no blanks.
-/// It processes the JSON itself, so that the signature covers unknown fields, too.
-pub fn signed_bytes(envelope: &[u8]) -> serde_json::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    canonical(serde_json::from_slice(envelope)?, true, MAX_DEPTH, &mut bytes)?;
-    Ok(bytes)
+/// Returns the signed content: DSSE's pre-authentication encoding of the payload and its type.
+pub fn signed_bytes(payload_type: &str, payload: &[u8]) -> Vec<u8> {
+    let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len());
+    [head.as_bytes(), payload].concat()
 }
 
 /// Returns whether the first of two boots of a host is the later one. Each has a number and a time. Boots have numbers
@@ -95,66 +123,55 @@ pub fn is_later_boot<T: Ord + Copy>(one: (Option<u64>, T), other: (Option<u64>, 
     }
 }
 
-/// Returns an envelope as canonical JSON for delivery. A receiver that removes the signature then has exactly the
-/// signed bytes.
-pub fn written(envelope: &Envelope) -> serde_json::Result<Vec<u8>> {
-    respelled(&serde_json::to_vec(envelope)?)
-}
+mod base64_text {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
 
-/// Returns the canonical JSON of an envelope that a carrier may have reformatted, including unknown fields.
-pub fn respelled(envelope: &[u8]) -> serde_json::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    canonical(serde_json::from_slice(envelope)?, false, MAX_DEPTH, &mut bytes)?;
-    Ok(bytes)
-}
-
-/// Writes a value as canonical JSON, level by level over the text: parsed as a tree, a megabyte of empty objects would
-/// need a hundred.
-fn canonical(value: &RawValue, outermost: bool, depth: usize, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
-    let depth = depth.checked_sub(1).ok_or_else(|| serde_json::Error::custom("it is nested too deep"))?;
-    let text = value.get();
-    match text.as_bytes().first() {
-        Some(b'{') => {
-            // The last of duplicate fields counts, as in JSON parsers.
-            let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
-            if outermost {
-                fields.remove("signature");
-            }
-            bytes.push(b'{');
-            for (number, (name, value)) in fields.iter().enumerate() {
-                if number > 0 {
-                    bytes.push(b',');
-                }
-                spell(name, bytes);
-                bytes.push(b':');
-                canonical(value, false, depth, bytes)?;
-            }
-            bytes.push(b'}');
-        }
-        Some(b'[') => {
-            let items: Vec<&RawValue> = serde_json::from_str(text)?;
-            bytes.push(b'[');
-            for (number, item) in items.iter().enumerate() {
-                if number > 0 {
-                    bytes.push(b',');
-                }
-                canonical(item, false, depth, bytes)?;
-            }
-            bytes.push(b']');
-        }
-        _ => spell(&serde_json::from_str::<Value>(text)?, bytes),
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
     }
-    Ok(())
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
-/// Writes a scalar. Serializing text and numbers cannot fail, and neither can writing to memory.
-fn spell(plain: &(impl Serialize + ?Sized), bytes: &mut Vec<u8>) {
-    let _ = serde_json::to_writer(bytes, plain);
+#[cfg(feature = "schema")]
+fn payload_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let message = generator.subschema_for::<ReportMessage>();
+    schemars::json_schema!({
+        "type": "string",
+        "contentEncoding": "base64",
+        "contentMediaType": "application/json",
+        "contentSchema": message,
+    })
 }
 
 // === impl Envelope ===
 
 impl Envelope {
+    /// Parses an envelope with a payload of the known type, whose signature is not verified.
+    pub fn parse(json: &[u8]) -> Result<Self, EnvelopeError> {
+        let envelope: Self = serde_json::from_slice(json).map_err(EnvelopeError::Json)?;
+        if envelope.payload_type == PAYLOAD_TYPE { Ok(envelope) } else { Err(EnvelopeError::PayloadType) }
+    }
+
+    /// Puts a payload into an envelope without a signature.
+    pub fn unsigned(payload: Vec<u8>) -> Self {
+        Self { payload_type: PAYLOAD_TYPE.to_owned(), payload, signatures: Vec::new() }
+    }
+
+    /// Parses the payload, without verifying the signature.
+    pub fn message(&self) -> Result<ReportMessage, EnvelopeError> {
+        serde_json::from_slice(&self.payload).map_err(EnvelopeError::Message)
+    }
+}
+
+// === impl ReportMessage ===
+
+impl ReportMessage {
     /// Returns whether this report is later than another one of the same host.
     pub fn is_after(&self, other: &Self) -> bool {
         if self.node.boot_id == other.node.boot_id {
@@ -292,26 +309,65 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_does_not_depend_on_layout() {
-        let signed = |text: &str| String::from_utf8(signed_bytes(text.as_bytes()).unwrap()).unwrap();
-        let one = r#"{"b":[1,{"z":null,"a":"\u00e9"}],"a":0.970,"signature":1}"#;
-        let other = "{ \"signature\": 2, \"a\": 0.97, \"b\": [ 1, { \"a\": \"é\", \"z\": null } ] }";
-        assert_eq!(signed(one), signed(other));
-        assert_eq!(signed(one), r#"{"a":0.97,"b":[1,{"a":"é","z":null}]}"#);
-        assert_eq!(signed(r#"{"a":1,"\u0061":2}"#), r#"{"a":2}"#, "who reads it sees the last");
+    fn the_signed_bytes_are_those_of_the_specification() {
+        // The test vector of DSSE's `protocol.md`.
+        let signed = signed_bytes("http://example.com/HelloWorld", b"hello world");
+        assert_eq!(signed, b"DSSEv1 29 http://example.com/HelloWorld 11 hello world");
+        // The lengths separate type and payload.
+        assert_ne!(signed_bytes("a", b"1 b"), signed_bytes("a 3 1", b"b"));
     }
 
     #[test]
-    fn an_inner_signature_is_covered() {
-        let signed = |text: &str| signed_bytes(text.as_bytes()).unwrap();
-        assert_ne!(signed(r#"{"node":{"signature":"x"}}"#), signed(r#"{"node":{}}"#));
+    fn an_envelope_is_read_as_it_is_written_whatever_its_layout() {
+        let envelope = Envelope {
+            signatures: vec![Signature { keyid: "ab".repeat(32), sig: vec![0xff; 64] }],
+            ..Envelope::unsigned(b"{\"any\": 1.50}".to_vec())
+        };
+        for written in [serde_json::to_vec(&envelope).unwrap(), serde_json::to_vec_pretty(&envelope).unwrap()]
+        {
+            assert_eq!(Envelope::parse(&written).unwrap(), envelope);
+        }
+        let escaped = json!(envelope).to_string().replace('/', "\\/").replace("ey", "\\u0065y");
+        assert_eq!(Envelope::parse(escaped.as_bytes()).unwrap(), envelope);
     }
 
     #[test]
-    fn what_has_no_end_is_not_signed() {
-        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert!(signed_bytes(nested(MAX_DEPTH).as_bytes()).is_ok());
-        assert!(signed_bytes(nested(MAX_DEPTH + 1).as_bytes()).is_err());
-        assert!(signed_bytes(nested(200_000).as_bytes()).is_err());
+    fn an_envelope_has_its_type_and_its_signatures() {
+        let with = |field: &str, value: serde_json::Value| {
+            let mut envelope = json!(Envelope::unsigned(b"{}".to_vec()));
+            envelope[field] = value;
+            Envelope::parse(envelope.to_string().as_bytes())
+        };
+        assert!(with("other", json!([1])).is_ok(), "unknown fields are ignored");
+        for other in ["application/vnd.landfall.report.v2+json", "", "application/json"] {
+            let error = with("payloadType", json!(other)).unwrap_err();
+            assert!(matches!(error, EnvelopeError::PayloadType), "{error}");
+            assert!(error.to_string().contains(PAYLOAD_TYPE), "{error}");
+        }
+        for (field, value) in [
+            ("signatures", json!(null)),
+            ("signatures", json!([{"keyid": "00"}])),
+            ("payload", json!({})),
+            ("payload", json!([123, 125])),
+        ] {
+            assert!(matches!(with(field, value.clone()), Err(EnvelopeError::Json(_))), "{field} {value}");
+        }
+        // A payload has one encoding.
+        for bad in ["e30", "e31=", "e30=\n", "e3 0=", "-_-_", "{}"] {
+            assert!(matches!(with("payload", json!(bad)), Err(EnvelopeError::Json(_))), "{bad:?}");
+        }
+        let missing = format!(r#"{{"payloadType":"{PAYLOAD_TYPE}","payload":"e30="}}"#);
+        assert!(Envelope::parse(missing.as_bytes()).is_err(), "a missing list is not an empty one");
+        let twice = missing.replace("\"payload\":", "\"signatures\":[],\"payload\":\"e30=\",\"payload\":");
+        assert!(Envelope::parse(twice.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn deep_nesting_is_read_without_recursion() {
+        let nested = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+        let envelope =
+            format!(r#"{{"payloadType":"{PAYLOAD_TYPE}","payload":"e30=","signatures":[],"x":{nested}}}"#);
+        assert!(Envelope::parse(envelope.as_bytes()).is_ok());
+        assert!(Envelope::unsigned(nested.into_bytes()).message().is_err());
     }
 }

@@ -5,10 +5,12 @@
 //! tokens, and a [`SigningKey`] signs the reports of a host.
 
 mod authority;
+mod envelope;
 mod leaf;
 mod signature;
 
 pub use authority::{Authority, signing_key};
+pub use envelope::verify_envelope;
 pub use leaf::{Leaf, Purpose};
 pub use signature::{SigningKey, verify_signature};
 

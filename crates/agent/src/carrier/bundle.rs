@@ -20,14 +20,14 @@ use hyper::Method;
 use landfall_durable::{self as durable, Access, Disk as _, HostDisk};
 use landfall_fetch::{Algorithm, Hasher};
 use landfall_model::chain;
-use landfall_model::envelope::{Envelope, ReportId};
+use landfall_model::envelope::{ReportId, ReportMessage};
 use landfall_model::report::State;
 use rustix::process::{Pid, setpriority_process};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 use super::line::{Errand, HubError, Line, Sent};
-use super::{Carrier, CarryError, runtime};
+use super::{Carrier, CarryError, message, runtime};
 use crate::keeper::{KeepError, signing_key};
 
 /// Directory below the state directory; it contains at most one bundle.
@@ -102,8 +102,8 @@ struct Making {
 
 #[derive(Debug, thiserror::Error)]
 enum BundleError {
-    #[error("this is no report in its envelope")]
-    Envelope(#[source] serde_json::Error),
+    #[error("cannot serialize the record of sent bundles")]
+    Serialize(#[source] serde_json::Error),
     #[error("no hub knows a node by the name `{0}`")]
     Name(String),
     #[error("cannot use `{}`", path.display())]
@@ -233,7 +233,7 @@ impl Bundle {
 
     fn write(&self, brought: &Brought) -> Result<(), BundleError> {
         durable::create_dir(&HostDisk, &self.folder(), Access::PRIVATE_DIR).map_err(BundleError::Remember)?;
-        let bytes = serde_json::to_vec(brought).map_err(BundleError::Envelope)?;
+        let bytes = serde_json::to_vec(brought).map_err(BundleError::Serialize)?;
         durable::write(&HostDisk, &self.folder().join(BROUGHT), &bytes, Access::PRIVATE)
             .map_err(BundleError::Remember)
     }
@@ -246,14 +246,13 @@ impl Carrier for Bundle {
 
     fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
         let never = |error: BundleError| CarryError::Never(Box::new(error));
-        let envelope: Envelope =
-            serde_json::from_slice(envelope).map_err(|error| never(BundleError::Envelope(error)))?;
-        let Some(failure) = failure(&envelope) else { return Ok(()) };
-        let mut brought = self.brought().of(&envelope);
+        let message = message(envelope)?;
+        let Some(failure) = failure(&message) else { return Ok(()) };
+        let mut brought = self.brought().of(&message);
         if !brought.wants(&failure) {
             return Ok(());
         }
-        let node = &envelope.node.hostname;
+        let node = &message.node.hostname;
         if !is_name(node) {
             return Err(never(BundleError::Name(node.clone())));
         }
@@ -279,8 +278,8 @@ impl Carrier for Bundle {
 }
 
 /// Returns the identity of the failure in a report: its cause if known; `None` if the node has not failed.
-fn failure(envelope: &Envelope) -> Option<String> {
-    let verdict = &envelope.report.verdict;
+fn failure(message: &ReportMessage) -> Option<String> {
+    let verdict = &message.report.verdict;
     let cause = || verdict.cause.as_ref().map(ToString::to_string);
     matches!(verdict.state, State::Failed | State::Hung)
         .then(|| cause().unwrap_or_else(|| verdict.state.name().to_owned()))
@@ -314,8 +313,8 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> BundleError {
 
 impl Brought {
     /// Returns the record if it is of the report's boot, else an empty one.
-    fn of(self, envelope: &Envelope) -> Self {
-        let boot = &envelope.node.boot_id;
+    fn of(self, message: &ReportMessage) -> Self {
+        let boot = &message.node.boot_id;
         if self.boot == *boot { self } else { Self { boot: boot.clone(), ..Self::default() } }
     }
 
@@ -410,10 +409,10 @@ mod tests {
     use landfall_testkit::{free_port, serve_http};
 
     use super::*;
-    use crate::keeper::Keeper;
+    use crate::keeper::{Keeper, SignedReport};
 
     /// Returns a report of a node that failed with this cause.
-    fn report(keeper: &mut Keeper<'_>, boot: &str, cause: &str) -> Envelope {
+    fn report(keeper: &mut Keeper<'_>, boot: &str, cause: &str) -> SignedReport {
         let mut report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
         report.verdict.state = State::Failed;
         report.verdict.cause = Some(Cause::new(cause).unwrap());
@@ -457,7 +456,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let failed = report(&mut keeper, "b1", "swap-enabled");
-        let bytes = serde_json::to_vec(&failed).unwrap();
+        let (id, bytes) = (failed.message.id, failed.envelope);
         // Nothing listens on this port.
         let address = format!("http://127.0.0.1:{}", free_port().unwrap());
         let bundle = |script: &str| {
@@ -467,21 +466,21 @@ mod tests {
         // The eighth argument is the output file.
         let mut good = bundle("echo bundle >\"$8\"");
         for _ in 0..2 {
-            let carried = good.carry(failed.id, &bytes);
+            let carried = good.carry(id, &bytes);
             assert!(matches!(carried, Err(CarryError::Later(_))), "{carried:?}");
         }
         assert_eq!(ran(folder.path()), 1);
-        let kept = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.id));
+        let kept = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", id));
         assert_eq!(std::fs::read(kept).unwrap(), b"bundle\n");
         // Another failure replaces it; a bundle that cannot be collected is not attempted again.
         let second = report(&mut keeper, "b1", "clock-skew");
-        let bytes = serde_json::to_vec(&second).unwrap();
+        let (second, bytes) = (second.message.id, second.envelope);
         let mut bad = bundle("echo 'error: no way' >&2; exit 1");
-        let carried = bad.carry(second.id, &bytes);
+        let carried = bad.carry(second, &bytes);
         let Err(CarryError::Never(error)) = carried else { panic!("{carried:?}") };
         assert!(error.to_string().contains("no way"), "{error}");
         assert_eq!(ran(folder.path()), 2);
-        bad.carry(second.id, &bytes).unwrap();
+        bad.carry(second, &bytes).unwrap();
         assert_eq!(ran(folder.path()), 2, "it was tried again");
         let left = std::fs::read_dir(folder.path().join(FOLDER)).unwrap().flatten();
         let left: Vec<_> = left.filter(|entry| entry.path().to_string_lossy().contains(SUFFIX)).collect();
@@ -495,19 +494,19 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
             let failed = report(&mut keeper, "b1", "swap-enabled");
-            let bytes = serde_json::to_vec(&failed).unwrap();
+            let (id, bytes) = (failed.message.id, failed.envelope);
             // A directory blocks the path of the record.
             std::fs::create_dir_all(folder.path().join(FOLDER).join(BROUGHT).join("x")).unwrap();
-            let made = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.id));
+            let made = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", id));
             std::fs::write(&made, "bundle").unwrap();
             let (address, heard) = hub(status);
             let maker = maker(folder.path(), "exit 1");
             let mut bundle =
                 Bundle::new(&address, None, None, None, maker, folder.path().to_owned()).unwrap();
-            let carried = bundle.carry(failed.id, &bytes);
+            let carried = bundle.carry(id, &bytes);
             let expected = if good { carried.is_ok() } else { matches!(carried, Err(CarryError::Never(_))) };
             assert!(expected && !made.exists(), "{status}: {carried:?}");
-            bundle.carry(failed.id, &bytes).unwrap();
+            bundle.carry(id, &bytes).unwrap();
             assert_eq!(heard.try_iter().collect::<Vec<_>>(), [b"bundle"], "{status}");
             assert_eq!(ran(folder.path()), 0);
         }
@@ -522,10 +521,10 @@ mod tests {
         let (address, _heard) = hub(403);
         let maker = maker(folder.path(), "exit 1");
         let mut bundle = Bundle::new(&address, None, None, None, maker, folder.path().to_owned()).unwrap();
-        let made = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.id));
+        let made = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.message.id));
         std::fs::create_dir_all(folder.path().join(FOLDER)).unwrap();
         std::fs::write(&made, "bundle").unwrap();
-        let carried = bundle.carry(failed.id, &serde_json::to_vec(&failed).unwrap());
+        let carried = bundle.carry(failed.message.id, &failed.envelope);
         assert!(matches!(carried, Err(CarryError::Later(_))) && made.exists(), "{carried:?}");
     }
 
@@ -535,26 +534,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let failed = report(&mut keeper, "b1", "swap-enabled");
-        let bytes = serde_json::to_vec(&failed).unwrap();
+        let (id, bytes) = (failed.message.id, failed.envelope);
         let agent = || {
             let maker = maker(folder.path(), "kill -9 $$");
             Bundle::new("http://127.0.0.1:1", None, None, None, maker, folder.path().to_owned()).unwrap()
         };
         for tries in 1..=MAX_TRIES {
             let killed = agent();
-            let mut brought = killed.brought().of(&failed);
-            assert!(killed.made(failed.id, &mut brought, "swap-enabled").is_err());
+            let mut brought = killed.brought().of(&failed.message);
+            assert!(killed.made(failed.message.id, &mut brought, "swap-enabled").is_err());
             assert_eq!(ran(folder.path()), tries as usize);
         }
-        let carried = agent().carry(failed.id, &bytes);
+        let carried = agent().carry(id, &bytes);
         assert!(matches!(carried, Err(CarryError::Never(_))), "{carried:?}");
-        agent().carry(failed.id, &bytes).unwrap();
+        agent().carry(id, &bytes).unwrap();
         assert_eq!(ran(folder.path()), MAX_TRIES as usize);
         // Another failure has its own attempts.
-        assert!(agent().brought().of(&failed).begun("clock-skew").is_some());
+        assert!(agent().brought().of(&failed.message).begun("clock-skew").is_some());
         // If only the collecting process is killed, the agent gives up immediately and reports the signal.
         let second = report(&mut keeper, "b1", "clock-skew");
-        let carried = agent().carry(second.id, &serde_json::to_vec(&second).unwrap());
+        let carried = agent().carry(second.message.id, &second.envelope);
         let Err(CarryError::Never(error)) = carried else { panic!("{carried:?}") };
         assert!(error.to_string().contains("SIGKILL"), "{error}");
     }
@@ -565,9 +564,9 @@ mod tests {
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let mut brought = Brought::default();
         let mut add = |boot: &str, cause: &str| {
-            let envelope = report(&mut keeper, boot, cause);
-            let failure = failure(&envelope).unwrap();
-            brought = std::mem::take(&mut brought).of(&envelope);
+            let message = report(&mut keeper, boot, cause).message;
+            let failure = failure(&message).unwrap();
+            brought = std::mem::take(&mut brought).of(&message);
             let wanted = brought.wants(&failure);
             if wanted {
                 brought.add(failure);
@@ -578,7 +577,7 @@ mod tests {
         assert!(add("b2", "a"), "another boot");
         assert!(add("b2", "b") && add("b2", "c") && add("b2", "d") && !add("b2", "e"));
         let mut fine = report(&mut keeper, "b1", "a");
-        fine.report.verdict.state = State::Running;
-        assert_eq!(failure(&fine), None);
+        fine.message.report.verdict.state = State::Running;
+        assert_eq!(failure(&fine.message), None);
     }
 }

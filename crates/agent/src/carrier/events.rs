@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use landfall_fetch::objects::Source;
 use landfall_fetch::{Exchange, FetchError, Fetcher, Method};
-use landfall_model::envelope::{Envelope, ReportId};
+use landfall_model::envelope::{Envelope, EnvelopeError, ReportId};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -62,8 +62,8 @@ enum SendError {
     Send(#[source] FetchError),
     #[error("the receiver of events answered {status}: {reason}")]
     Refused { status: u16, reason: String },
-    #[error("this is no report in its envelope")]
-    Envelope(#[source] serde_json::Error),
+    #[error("cannot read the report")]
+    Envelope(#[source] EnvelopeError),
     #[error("the report is larger than {MAX_INSIDE} bytes, and there is no object store for it")]
     TooLarge,
 }
@@ -160,26 +160,26 @@ impl Carrier for Events {
 /// Returns the message in CloudEvents' structured JSON. Its ID is the report's, so that receivers recognize a
 /// redelivery.
 fn event(bytes: &[u8], reference: Option<String>) -> Result<Value, SendError> {
-    let envelope: Envelope = serde_json::from_slice(bytes).map_err(SendError::Envelope)?;
+    let envelope = Envelope::parse(bytes).map_err(SendError::Envelope)?;
+    let message = envelope.message().map_err(SendError::Envelope)?;
     let mut event = json!({
         "specversion": "1.0",
-        "id": envelope.id,
-        "source": format!("/landfall/nodes/{}", node_name(&envelope)),
+        "id": message.id,
+        "source": format!("/landfall/nodes/{}", node_name(&message)),
         "type": TYPE,
-        "subject": envelope.node.hostname,
-        "time": envelope.time,
+        "subject": message.node.hostname,
+        "time": message.time,
         "datacontenttype": "application/json",
         "data": {
-            "format": envelope.format,
-            "node": envelope.node,
-            "sequence": envelope.sequence,
-            "verdict": envelope.report.verdict,
+            "node": message.node,
+            "sequence": message.sequence,
+            "verdict": message.report.verdict,
         },
     });
     match reference {
         Some(reference) => event["dataref"] = reference.into(),
         None if bytes.len() > MAX_INSIDE => return Err(SendError::TooLarge),
-        None => event["data"]["envelope"] = serde_json::from_slice(bytes).map_err(SendError::Envelope)?,
+        None => event["data"]["envelope"] = json!(envelope),
     }
     Ok(event)
 }
@@ -189,6 +189,7 @@ mod tests {
     use std::sync::mpsc;
 
     use landfall_diagnose::{Engine, RuleSet};
+    use landfall_model::envelope::ReportMessage;
     use landfall_model::identity::NodeIdentity;
     use landfall_testkit::serve_http;
 
@@ -226,8 +227,8 @@ mod tests {
         };
         let report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
         let time = jiff::Timestamp::UNIX_EPOCH;
-        let envelope =
-            Envelope { format: 1, id, node, boot_number: None, sequence: 1, time, report, signature: None };
+        let message = ReportMessage { id, node, boot_number: None, sequence: 1, time, report };
+        let envelope = Envelope::unsigned(serde_json::to_vec(&message).unwrap());
         events.carry(id, &serde_json::to_vec(&envelope).unwrap()).unwrap();
         let heard: Vec<String> = heard.try_iter().collect();
         assert_eq!(

@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use landfall_model::chain;
-use landfall_model::envelope::{Envelope, ReportId};
+use landfall_model::envelope::{Envelope, ReportId, ReportMessage};
 use landfall_net::Backoff;
 
 pub use bundle::{Bundle, Maker};
@@ -91,9 +91,15 @@ fn runtime() -> Result<tokio::runtime::Runtime, NetworkError> {
         .map_err(NetworkError)
 }
 
+/// Parses the agent's own report.
+fn message(envelope: &[u8]) -> Result<ReportMessage, CarryError> {
+    let message = Envelope::parse(envelope).and_then(|envelope| envelope.message());
+    message.map_err(|error| CarryError::Never(Box::new(error)))
+}
+
 /// Returns the node's name as a segment of a path or subject: letters, digits, dots and hyphens, never empty.
-fn node_name(envelope: &Envelope) -> String {
-    let name = envelope.node.hostname.chars().take(MAX_NAME);
+fn node_name(message: &ReportMessage) -> String {
+    let name = message.node.hostname.chars().take(MAX_NAME);
     let name: String =
         name.map(|c| if c.is_ascii_alphanumeric() || "-.".contains(c) { c } else { '_' }).collect();
     match name.trim_matches('.') {

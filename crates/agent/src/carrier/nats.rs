@@ -5,13 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
-use landfall_model::envelope::{Envelope, ReportId};
+use landfall_model::envelope::ReportId;
 use landfall_net::TlsError;
 use landfall_net::nats::{Connection, InvalidServer, NatsError, Server, is_subject};
 use tokio::runtime::Runtime;
 
 use super::line::Tls;
-use super::{Carrier, CarryError, NetworkError, node_name, runtime};
+use super::{Carrier, CarryError, NetworkError, message, node_name, runtime};
 
 /// A carrier to a NATS server with JetStream.
 #[expect(missing_debug_implementations, reason = "leads to credentials")]
@@ -73,7 +73,7 @@ impl Nats {
 
     /// Returns the subject for the envelope's node, so that subscribers can select nodes.
     fn subject_of(&self, envelope: &[u8]) -> String {
-        let node = serde_json::from_slice::<Envelope>(envelope).map(|envelope| node_name(&envelope));
+        let node = message(envelope).map(|message| node_name(&message));
         format!("{}.{}", self.subject, node.unwrap_or_default().replace('.', "_"))
     }
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::Method;
-use landfall_model::envelope::{Envelope, ReportId};
+use landfall_model::envelope::{ReportId, ReportMessage};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::line::{Errand, HubError, Line, PushError, Sent};
-use super::{Carrier, CarryError, runtime};
+use super::{Carrier, CarryError, message, runtime};
 
 const RESOURCE: &str = "apis/landfall.dev/v1alpha1";
 /// Time from the dial to the end of the response.
@@ -59,9 +59,7 @@ impl Carrier for BootstrapReport {
     }
 
     fn carry(&mut self, _: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
-        let envelope: Envelope =
-            serde_json::from_slice(envelope).map_err(|error| CarryError::Never(Box::new(error)))?;
-        let patch = status(&envelope).to_string();
+        let patch = status(&message(envelope)?).to_string();
         let errand = Errand {
             method: Method::PATCH,
             path: &self.path,
@@ -76,8 +74,8 @@ impl Carrier for BootstrapReport {
 
 /// Returns the merge patch. It clears every field that the verdict does not set, so that no older value
 /// remains.
-fn status(envelope: &Envelope) -> Value {
-    let verdict = &envelope.report.verdict;
+fn status(message: &ReportMessage) -> Value {
+    let verdict = &message.report.verdict;
     json!({"status": {
         "state": verdict.state.name(),
         "trust": verdict.trust.name(),
@@ -86,7 +84,7 @@ fn status(envelope: &Envelope) -> Value {
         "component": verdict.component.as_ref().map(|component| line(component, MAX_COMPONENT)),
         "phase": verdict.phase.map(landfall_model::Phase::name),
         "confidence": verdict.confidence.value(),
-        "time": envelope.time.to_string(),
+        "time": message.time.to_string(),
     }})
 }
 
@@ -114,8 +112,7 @@ mod tests {
         let mut report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
         report.verdict.trust = Trust::Proven;
         report.verdict.title = format!("broken\u{1b}[2J\n{}", "x".repeat(500));
-        let envelope = Envelope {
-            format: 1,
+        let message = ReportMessage {
             id: ReportId::new(jiff::Timestamp::UNIX_EPOCH, [0; 10]),
             node: NodeIdentity {
                 hostname: "n1".to_owned(),
@@ -129,9 +126,8 @@ mod tests {
             sequence: 1,
             time: jiff::Timestamp::UNIX_EPOCH,
             report,
-            signature: None,
         };
-        let status = &status(&envelope)["status"];
+        let status = &status(&message)["status"];
         assert_eq!((&status["cause"], status["time"].as_str()), (&Value::Null, Some("1970-01-01T00:00:00Z")));
         assert_eq!(status["trust"], "proven");
         let title = status["title"].as_str().unwrap();

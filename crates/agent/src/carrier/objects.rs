@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use landfall_fetch::objects::{Bucket, Credentials, Location, ObjectsError, Source};
-use landfall_model::envelope::{Envelope, ReportId};
+use landfall_model::envelope::ReportId;
 use tokio::runtime::Runtime;
 
-use super::{Carrier, CarryError, NetworkError, node_name, runtime};
+use super::{Carrier, CarryError, NetworkError, message, node_name, runtime};
 
 /// A carrier to a bucket, with its runtime.
 #[expect(missing_debug_implementations, reason = "leads to credentials")]
@@ -62,9 +62,7 @@ impl Carrier for ObjectStore {
 
 /// Returns a report's key in a bucket: `reports/NODE/ID.json`. Keys of one node sort by creation.
 pub(super) fn key(id: ReportId, envelope: &[u8]) -> Result<String, CarryError> {
-    let envelope: Envelope =
-        serde_json::from_slice(envelope).map_err(|error| CarryError::Never(Box::new(error)))?;
-    Ok(format!("reports/{}/{id}.json", node_name(&envelope)))
+    Ok(format!("reports/{}/{id}.json", node_name(&message(envelope)?)))
 }
 
 pub(super) fn judged(error: ObjectsError) -> CarryError {

@@ -7,13 +7,12 @@ use jiff::Timestamp;
 use landfall_diagnose::{Engine, RuleSet};
 use landfall_durable::HostDisk;
 use landfall_evidence::console::Finder;
-use landfall_model::envelope::Envelope;
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
 use landfall_testkit::{FileServer, NatsServer, ObjectServer, Serve, eventually, have};
 
 use super::*;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, SignedReport};
 
 /// A carrier that fails with the given errors and records the delivered reports.
 #[derive(Clone, Default)]
@@ -52,7 +51,7 @@ fn node(boot: &str) -> NodeIdentity {
 }
 
 /// Returns a stored report and its directory.
-fn kept() -> (tempfile::TempDir, Envelope) {
+fn kept() -> (tempfile::TempDir, SignedReport) {
     let folder = tempfile::tempdir().unwrap();
     let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
     let envelope = keeper.keep(node("b1"), report(), Timestamp::now()).unwrap().clone();
@@ -84,14 +83,14 @@ fn never() -> CarryError {
 fn honours_the_contract(carrier: &mut dyn Carrier, arrived: &dyn Fn() -> BTreeMap<ReportId, Vec<u8>>) {
     let sent = brings(carrier);
     let found = arrived();
-    assert_eq!(found.keys().copied().collect::<Vec<_>>(), [sent[0].id, sent[1].id]);
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), [sent[0].message.id, sent[1].message.id]);
     for (bytes, sent) in found.values().zip(&sent) {
-        assert_eq!(serde_json::from_slice::<Envelope>(bytes).unwrap(), *sent, "it was changed on its way");
+        assert_eq!(*bytes, sent.envelope, "it was changed on its way");
     }
 }
 
 /// Delivers two reports in order, and the first one twice.
-fn brings(carrier: &mut dyn Carrier) -> [Envelope; 2] {
+fn brings(carrier: &mut dyn Carrier) -> [SignedReport; 2] {
     let folder = tempfile::tempdir().unwrap();
     let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
     let spool = Spool::open(&HostDisk, &folder.path().join("spool")).unwrap();
@@ -126,7 +125,7 @@ fn a_console_honours_the_contract() {
             finder.line(line);
         }
         let records = finder.records().into_iter();
-        records.map(|found| (found.envelope.id, serde_json::to_vec(&found.envelope).unwrap())).collect()
+        records.map(|found| (found.message.id, serde_json::to_vec(&found.envelope).unwrap())).collect()
     };
     honours_the_contract(&mut Console::new(device.clone()), &arrived);
 }
@@ -157,9 +156,9 @@ fn a_terminal_honours_the_contract() {
     assert!(screen.windows(2).any(|end| end == b"\r\n"), "it is no terminal");
     let mut finder = Finder::default();
     screen.split(|byte| *byte == b'\n').for_each(|line| finder.line(line));
-    let found: BTreeMap<ReportId, Envelope> =
-        finder.records().into_iter().map(|record| (record.envelope.id, record.envelope)).collect();
-    assert_eq!(found.into_values().collect::<Vec<_>>(), [first, second]);
+    let found: BTreeMap<ReportId, ReportMessage> =
+        finder.records().into_iter().map(|record| (record.message.id, record.message)).collect();
+    assert_eq!(found.into_values().collect::<Vec<_>>(), [first.message, second.message]);
 }
 
 #[test]
@@ -169,7 +168,7 @@ fn a_console_nobody_reads_is_not_waited_for() {
     rustix::fs::mknodat(rustix::fs::CWD, &device, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
         .unwrap();
     let (_keeper, envelope) = kept();
-    let brought = Console::new(device).carry(envelope.id, &serde_json::to_vec(&envelope).unwrap());
+    let brought = Console::new(device).carry(envelope.message.id, &envelope.envelope);
     assert!(matches!(brought, Err(CarryError::Later(_))), "{brought:?}");
 }
 
@@ -184,7 +183,7 @@ fn a_disk_is_no_console() {
     let kind = rustix::fs::FileType::BlockDevice;
     rustix::fs::mknodat(rustix::fs::CWD, &device, kind, rustix::fs::Mode::RWXU, 0).unwrap();
     let (_keeper, envelope) = kept();
-    let brought = Console::new(device).carry(envelope.id, &serde_json::to_vec(&envelope).unwrap());
+    let brought = Console::new(device).carry(envelope.message.id, &envelope.envelope);
     let Err(CarryError::Later(error)) = brought else { panic!("{brought:?}") };
     let said = landfall_model::chain(&*error).to_string();
     assert!(said.contains("it is a disk and no console"), "{said}");
@@ -203,7 +202,7 @@ fn an_object_store_honours_the_contract() {
         honours_the_contract(&mut carrier(store.credentials()), &arrived);
         let (_keeper, envelope) = kept();
         for credentials in store.wrong_credentials().unwrap() {
-            let refused = carrier(credentials).carry(envelope.id, &serde_json::to_vec(&envelope).unwrap());
+            let refused = carrier(credentials).carry(envelope.message.id, &envelope.envelope);
             assert!(matches!(refused, Err(CarryError::Later(_))), "a right may be given: {refused:?}");
         }
     }
@@ -258,9 +257,9 @@ fn nats_honours_the_contract_and_keeps_one_of_each() {
     let nats =
         |login| Nats::new(&server.url(), "landfall.reports", Some(&authority), None, Some(login)).unwrap();
     let (_keeper, envelope) = kept();
-    let bytes = serde_json::to_vec(&envelope).unwrap();
+    let (id, bytes) = (envelope.message.id, envelope.envelope);
     for (login, why) in [(server.login(), "no stream"), (server.wrong_login(), "authorization")] {
-        let refused = nats(login).carry(envelope.id, &bytes);
+        let refused = nats(login).carry(id, &bytes);
         let Err(CarryError::Later(reason)) = refused else { panic!("{refused:?}") };
         assert!(reason.to_string().to_lowercase().contains(why), "{reason}");
     }
@@ -269,7 +268,7 @@ fn nats_honours_the_contract_and_keeps_one_of_each() {
         let messages = server.messages("REPORTS").unwrap();
         assert_eq!(messages.len(), 2, "the stream keeps one of each");
         assert!(messages.iter().all(|(subject, _)| subject == "landfall.reports.n1"));
-        let id = |bytes: &[u8]| serde_json::from_slice::<Envelope>(bytes).unwrap().id;
+        let id = |bytes: &[u8]| message(bytes).unwrap().id;
         messages.into_iter().map(|(_, bytes)| (id(&bytes), bytes)).collect()
     };
     honours_the_contract(&mut nats(server.login()), &arrived);
@@ -287,9 +286,9 @@ fn a_hub_honours_the_contract_and_its_authority_may_change() {
     std::fs::write(&authority, other.certificate()).unwrap();
     let mut hub = Hub::new(&receiver.url(""), Some(&authority), Some(token.clone()), None).unwrap();
     let (_keeper, envelope) = kept();
-    let bytes = serde_json::to_vec(&envelope).unwrap();
+    let (id, bytes) = (envelope.message.id, envelope.envelope);
     let mut refused = |what: &str| {
-        let brought = hub.carry(envelope.id, &bytes);
+        let brought = hub.carry(id, &bytes);
         assert!(matches!(brought, Err(CarryError::Later(_))), "{what}: {brought:?}");
     };
     refused("a stranger");
@@ -301,7 +300,7 @@ fn a_hub_honours_the_contract_and_its_authority_may_change() {
     std::fs::write(&token, "tok\n").unwrap();
     let arrived = || {
         let posted = receiver.posted();
-        let id = |bytes: &str| serde_json::from_str::<Envelope>(bytes).unwrap().id;
+        let id = |bytes: &str| message(bytes.as_bytes()).unwrap().id;
         posted.into_iter().map(|body| (id(&body), body.into_bytes())).collect()
     };
     honours_the_contract(&mut hub, &arrived);
@@ -320,10 +319,10 @@ fn nats_is_believed_for_an_authority_that_changes() {
     let login = Some(server.login());
     let mut nats = Nats::new(&server.url(), "landfall.reports", Some(&authority), None, login).unwrap();
     let (_keeper, envelope) = kept();
-    let bytes = serde_json::to_vec(&envelope).unwrap();
-    assert!(nats.carry(envelope.id, &bytes).is_err(), "a stranger");
+    let (id, bytes) = (envelope.message.id, envelope.envelope);
+    assert!(nats.carry(id, &bytes).is_err(), "a stranger");
     std::fs::copy(server.authority(), &authority).unwrap();
-    nats.carry(envelope.id, &bytes).unwrap();
+    nats.carry(id, &bytes).unwrap();
 }
 
 /// A peer stores only the last report. Trust is configured by files on both sides, and all of them can be
@@ -362,9 +361,9 @@ fn a_neighbour_honours_the_contract_and_certificates_may_change() {
     let (certificate, key) = issue(&other, "n1");
     let mut neighbour = Neighbour::new(&places, &whom, (&certificate, &key)).unwrap();
     let (_keeper, envelope) = kept();
-    let bytes = serde_json::to_vec(&envelope).unwrap();
+    let (id, bytes) = (envelope.message.id, envelope.envelope);
     let mut refused = |what: &str| {
-        let brought = neighbour.carry(envelope.id, &bytes);
+        let brought = neighbour.carry(id, &bytes);
         assert!(matches!(brought, Err(CarryError::Later(_))), "{what}: {brought:?}");
     };
     refused("a stranger to us");
@@ -372,12 +371,12 @@ fn a_neighbour_honours_the_contract_and_certificates_may_change() {
     refused("we are strangers");
     issue(&authority, "n2");
     // The other address, which is unreachable, does not turn this into a retry.
-    let brought = neighbour.carry(envelope.id, &bytes);
+    let brought = neighbour.carry(id, &bytes);
     assert!(matches!(brought, Err(CarryError::NotPermitted(_))), "another node: {brought:?}");
     issue(&authority, "n1");
     let [_, second] = brings(&mut neighbour);
     let kept = std::fs::read(folder.path().join("neighbours/n1.json")).unwrap();
-    assert_eq!(serde_json::from_slice::<Envelope>(&kept).unwrap(), second);
+    assert_eq!(kept, second.envelope);
 }
 
 /// Uses a real API server. The object has fields for the verdict only.
@@ -427,16 +426,16 @@ fn an_object_of_the_management_cluster_honours_the_contract() {
     let carrier = |name: &str| BootstrapReport::new(&server.url(), &authority, token.clone(), name).unwrap();
     // Permission to write may take effect a moment after it is granted.
     let (_keeper, envelope) = kept();
-    let bytes = serde_json::to_vec(&envelope).unwrap();
+    let (id, bytes) = (envelope.message.id, envelope.envelope);
     let mut own = carrier("default/n1");
-    let written = || own.carry(envelope.id, &bytes).ok();
+    let written = || own.carry(id, &bytes).ok();
     eventually("the right to write", Duration::from_secs(60), written).unwrap();
     let sent = brings(&mut own);
     let status =
         server.kubectl(&["get", "bootstrapreport", "n1", "-o", "jsonpath={.status.state} {.status.time}"]);
     // The first report was delivered again last.
-    assert_eq!(status.unwrap(), format!("unknown {}", sent[0].time));
-    let foreign = carrier("default/n2").carry(envelope.id, &bytes);
+    assert_eq!(status.unwrap(), format!("unknown {}", sent[0].message.time));
+    let foreign = carrier("default/n2").carry(id, &bytes);
     assert!(matches!(foreign, Err(CarryError::NotPermitted(_))), "{foreign:?}");
 }
 
@@ -456,11 +455,11 @@ fn a_carrier_that_fails_does_not_hold_up_the_others() {
             scope.spawn(move || carry(&mut carrier, &spool, &news));
             telling.push(tell);
         }
-        let arrived = || good.arrived.lock().unwrap().contains_key(&envelope.id).then_some(());
+        let arrived = || good.arrived.lock().unwrap().contains_key(&envelope.message.id).then_some(());
         eventually("the good one to bring it", Duration::from_secs(60), arrived).unwrap();
     });
     let spool = Spool::open(&HostDisk, &folder.path().join("broken")).unwrap();
-    assert_eq!(spool.waiting().unwrap(), [envelope.id]);
+    assert_eq!(spool.waiting().unwrap(), [envelope.message.id]);
 }
 
 #[test]
@@ -474,11 +473,11 @@ fn what_cannot_be_brought_stays_and_what_is_refused_goes() {
     spool.add(&first).unwrap();
     faulty.failures.lock().unwrap().push(later());
     assert!(deliver(&mut faulty.clone(), &spool).is_err());
-    assert_eq!(spool.waiting().unwrap(), [first.id]);
+    assert_eq!(spool.waiting().unwrap(), [first.message.id]);
     faulty.failures.lock().unwrap().push(never());
     deliver(&mut faulty.clone(), &spool).unwrap();
     assert!(spool.waiting().unwrap().is_empty());
-    assert!(!faulty.arrived.lock().unwrap().contains_key(&first.id));
+    assert!(!faulty.arrived.lock().unwrap().contains_key(&first.message.id));
 }
 
 /// A hub that authenticates its node by a token for `n1`.
@@ -491,7 +490,7 @@ impl Carrier for Particular {
     }
 
     fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
-        if serde_json::from_slice::<Envelope>(envelope).unwrap().node.hostname != "n1" {
+        if message(envelope).unwrap().node.hostname != "n1" {
             return Err(CarryError::NotPermitted(Box::new(io::Error::other("this is another node's"))));
         }
         self.0.push(id);
@@ -510,7 +509,7 @@ fn what_is_told_under_another_name_does_not_hold_up_what_is_told_under_the_right
     let mut add = |node: &NodeIdentity| {
         let envelope = keeper.keep(node.clone(), report(), Timestamp::now()).unwrap();
         spool.add(envelope).unwrap();
-        envelope.id
+        envelope.message.id
     };
     let first = add(&image);
     assert!(!spool.takes_repeats(), "it waits to be brought");
@@ -539,13 +538,13 @@ fn files_that_come_later_are_waited_for() {
     let (authority, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
     let mut hub = Hub::new(&receiver.url(""), Some(&authority), Some(token.clone()), None).unwrap();
     let (_keeper, envelope) = kept();
-    let bytes = serde_json::to_vec(&envelope).unwrap();
+    let (id, bytes) = (envelope.message.id, envelope.envelope);
     for (path, text) in [(&authority, receiver.authority()), (&token, "tok\n")] {
-        let brought = hub.carry(envelope.id, &bytes);
+        let brought = hub.carry(id, &bytes);
         assert!(matches!(brought, Err(CarryError::Later(_))), "{}: {brought:?}", path.display());
         std::fs::write(path, text).unwrap();
     }
-    hub.carry(envelope.id, &bytes).unwrap();
+    hub.carry(id, &bytes).unwrap();
 }
 
 /// Neither boot has a set clock, and the second boot's clock is behind the first's.
@@ -560,8 +559,8 @@ fn reports_are_brought_in_the_order_they_were_made_and_say_which_boot_they_are_o
         let at = Timestamp::from_second(second).unwrap();
         let envelope = keeper.keep(node(boot), report(), at).unwrap();
         spool.add(envelope).unwrap();
-        ids.push(envelope.id);
-        numbers.push((envelope.boot_number, envelope.sequence));
+        ids.push(envelope.message.id);
+        numbers.push((envelope.message.boot_number, envelope.message.sequence));
     }
     assert_eq!(spool.waiting().unwrap(), ids);
     assert_eq!(
@@ -581,7 +580,7 @@ fn a_spool_keeps_the_newest() {
         let at = Timestamp::from_second(1_700_000_000 + second).unwrap();
         let envelope = keeper.keep(node("b1"), report.clone(), at).unwrap();
         spool.add(envelope).unwrap();
-        ids.push(envelope.id);
+        ids.push(envelope.message.id);
     }
     assert_eq!(spool.waiting().unwrap(), ids[6..]);
 }
@@ -596,10 +595,15 @@ fn the_last_report_outlives_the_process_and_counts_anew_in_each_boot() {
     assert_eq!(keeper.last(), Some(&first));
     assert!(keeper.is_news(&node("b2"), &report()), "a new boot is news");
     let second = keeper.keep(node("b1"), report(), Timestamp::now()).unwrap().clone();
-    assert_eq!((first.sequence, second.sequence), (1, 2));
-    assert_eq!(keeper.keep(node("b2"), report(), Timestamp::now()).unwrap().sequence, 1);
-    let (one, other) = (first.signature.unwrap(), second.signature.unwrap());
-    assert_eq!(one.key, other.key, "the key did not outlive the process");
+    assert_eq!((first.message.sequence, second.message.sequence), (1, 2));
+    let third = keeper.keep(node("b2"), report(), Timestamp::now()).unwrap().clone();
+    assert_eq!(third.message.sequence, 1);
+    let previous = std::fs::read(folder.path().join("previous-report.json")).unwrap();
+    assert_eq!(previous, second.envelope, "to the byte, as it was signed");
+    let keys = [first, second, third].map(|report| {
+        landfall_pki::verify_envelope(&Envelope::parse(&report.envelope).unwrap()).unwrap().unwrap()
+    });
+    assert!(keys.iter().all(|key| *key == keys[0]), "the key did not outlive the process");
 }
 
 #[test]

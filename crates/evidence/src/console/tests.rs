@@ -1,7 +1,7 @@
 use std::sync::LazyLock;
 
 use landfall_diagnose::{Engine, RuleSet};
-use landfall_model::envelope::{FORMAT, ReportId, Signature};
+use landfall_model::envelope::{ReportId, Signature};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
 use proptest::prelude::*;
@@ -21,16 +21,15 @@ fn report(line: &str) -> Report {
     case.finish()
 }
 
-fn envelope(number: u8) -> Envelope {
-    static FIRST: LazyLock<Envelope> = LazyLock::new(first);
+fn message(number: u8) -> ReportMessage {
+    static FIRST: LazyLock<ReportMessage> = LazyLock::new(first);
     let id = ReportId::new(FIRST.time, [number; 10]);
-    Envelope { id, sequence: number.into(), ..FIRST.clone() }
+    ReportMessage { id, sequence: number.into(), ..FIRST.clone() }
 }
 
-fn first() -> Envelope {
+fn first() -> ReportMessage {
     let time = "2026-01-02T03:04:05Z".parse().unwrap();
-    Envelope {
-        format: FORMAT,
+    ReportMessage {
         id: ReportId::new(time, [0; 10]),
         node: NodeIdentity {
             hostname: "n1".to_owned(),
@@ -44,25 +43,39 @@ fn first() -> Envelope {
         sequence: 0,
         time,
         report: report(LINE),
-        signature: Some(Signature { key: "00".repeat(32), value: "11".repeat(64) }),
     }
 }
 
-fn framed(envelope: &Envelope) -> String {
-    frame(&serde_json::to_vec(envelope).unwrap()).unwrap()
+/// Returns an envelope whose payload differs in its layout from one that is serialized again.
+fn envelope(message: &ReportMessage) -> Envelope {
+    let signatures = vec![Signature { keyid: "00".repeat(32), sig: vec![0x11; 64] }];
+    Envelope { signatures, ..Envelope::unsigned(format!("{} \n", json(message)).into_bytes()) }
 }
 
-fn found(console: &[u8]) -> Vec<Envelope> {
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap()
+}
+
+fn framed(message: &ReportMessage) -> String {
+    frame(json(&envelope(message)).as_bytes()).unwrap()
+}
+
+fn records(console: &[u8]) -> Vec<Record> {
     let mut tap = Tap::new(console);
     io::copy(&mut tap, &mut io::sink()).unwrap();
-    tap.finish().map(|record| record.envelope).collect()
+    tap.finish().collect()
+}
+
+fn found(console: &[u8]) -> Vec<ReportMessage> {
+    records(console).into_iter().map(|record| record.message).collect()
 }
 
 #[test]
 fn a_report_is_read_as_it_was_written() {
-    let sent = envelope(1);
+    let sent = message(1);
     let text = framed(&sent);
     assert!(text.lines().all(|line| line.len() <= 200), "{text}");
+    assert_eq!(records(text.as_bytes())[0].envelope, envelope(&sent), "to the byte, as it was signed");
     assert_eq!(found(text.as_bytes()), std::slice::from_ref(&sent));
     assert!(found(&text.as_bytes()[..text.len() / 2]).is_empty());
     // As written by a terminal, after other output, with colors.
@@ -72,7 +85,7 @@ fn a_report_is_read_as_it_was_written() {
 
 #[test]
 fn repetitions_make_up_for_lines_that_were_written_into() {
-    let sent = envelope(1);
+    let sent = message(1);
     let text = framed(&sent);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.len() > 5, "the report is too short for this test");
@@ -93,7 +106,7 @@ fn repetitions_make_up_for_lines_that_were_written_into() {
 
 #[test]
 fn the_last_64_kib_of_a_console_hold_a_whole_report() {
-    let sent = envelope(1);
+    let sent = message(1);
     let text = framed(&sent);
     let mut console = Vec::new();
     // Between two repetitions other programs may write half of the capture.
@@ -114,7 +127,7 @@ fn the_last_64_kib_of_a_console_hold_a_whole_report() {
 
 #[test]
 fn what_does_not_fit_is_cut_to_what_matters() {
-    let mut sent = envelope(1);
+    let mut sent = message(1);
     let long: Vec<String> = (0..4000_u64)
         .map(|number| {
             format!(
@@ -127,10 +140,10 @@ fn what_does_not_fit_is_cut_to_what_matters() {
     sent.report.findings[0].evidence[0].after.clone_from(&long);
     let text = framed(&sent);
     assert!(text.len() <= 16 << 10, "{}", text.len());
-    let read = found(text.as_bytes()).remove(0);
+    let Record { message: read, envelope } = records(text.as_bytes()).remove(0);
     assert_eq!(read.report.verdict, sent.report.verdict);
     assert_eq!(read.report.findings.len(), 1);
-    assert_eq!((read.signature, read.id), (None, sent.id), "what was cut is not signed");
+    assert_eq!((envelope.signatures, read.id), (Vec::new(), sent.id), "what was cut is not signed");
 
     sent.report.findings[0].evidence[0].text = long.concat();
     let read = found(framed(&sent).as_bytes()).remove(0);
@@ -140,13 +153,13 @@ fn what_does_not_fit_is_cut_to_what_matters() {
 
 #[test]
 fn the_lines_of_a_record_lead_to_its_verdict() {
-    let record = Record { envelope: envelope(1), bytes: Vec::new() };
-    assert_eq!(report(&record.lines()).verdict, record.envelope.report.verdict);
+    let record = Record { message: message(1), envelope: envelope(&message(1)) };
+    assert_eq!(report(&record.lines()).verdict, record.message.report.verdict);
 }
 
 #[test]
 fn frames_quoted_by_a_program_are_rejected() {
-    let sent = envelope(1);
+    let sent = message(1);
     let text = framed(&sent);
     let behind = |prefix: &str| -> String { text.lines().map(|line| format!("{prefix}{line}\n")).collect() };
     for prefix in ["2026-01-02T03:04:05.123456Z ", "[2026-01-02 03:04:05] ", "[   12.345678] "] {
@@ -164,14 +177,14 @@ fn frames_quoted_by_a_program_are_rejected() {
 
 #[test]
 fn many_reports_are_bounded_and_the_latest_stay() {
-    let console: String = (0..40).map(|number| framed(&envelope(number))).collect();
-    let sequences: Vec<u64> = found(console.as_bytes()).iter().map(|envelope| envelope.sequence).collect();
+    let console: String = (0..40).map(|number| framed(&message(number))).collect();
+    let sequences: Vec<u64> = found(console.as_bytes()).iter().map(|message| message.sequence).collect();
     assert_eq!(sequences, (24..40).collect::<Vec<u64>>());
 }
 
 #[test]
 fn a_few_lines_do_not_unpack_to_more_than_a_report_has() {
-    let mut sent = envelope(1);
+    let mut sent = message(1);
     let step = "again and again ".to_owned();
     sent.report.next_steps = vec![step.clone(); 50 << 10];
     assert_eq!(found(framed(&sent).as_bytes()).len(), 1);
@@ -196,7 +209,7 @@ impl Read for Dripping<'_> {
 proptest! {
     #[test]
     fn how_the_bytes_arrive_does_not_matter(step in 1_usize..3000, noise in "[@landfall/1 \n]{0,40}") {
-        let text = framed(&envelope(1));
+        let text = framed(&message(1));
         let console = format!("{noise}{}{noise}", text.replace('\n', &format!("\n{noise}\n")));
         let mut tap = Tap::new(Dripping(console.as_bytes(), step));
         let mut through = Vec::new();

@@ -48,7 +48,7 @@ pub(crate) async fn run(
     list: &Path,
 ) -> Result<()> {
     let seen: Rc<RefCell<Seen>> = Rc::default();
-    let bodies = Rc::new(Bodies::new()?);
+    let bodies = Rc::new(Bodies::new());
     let mut fleet = Vec::with_capacity(nodes);
     for number in 0..nodes {
         let mut line = Line::new(addresses[number % addresses.len()], way.clone());
@@ -120,7 +120,7 @@ pub(crate) async fn flood(
     list: &Path,
 ) -> Result<()> {
     let seen: Rc<RefCell<Seen>> = Rc::default();
-    let bodies = Rc::new(Bodies::new()?);
+    let bodies = Rc::new(Bodies::new());
     let local = LocalSet::new();
     let mut tasks = JoinSet::new();
     for connection in 0..connections {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use landfall_model::envelope::{ReportId, signed_bytes};
+use landfall_model::envelope::ReportId;
 use landfall_pki::SigningKey;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ const FAILING: usize = 20;
 /// Number of evidence lines of a failure.
 const EVIDENCE: usize = 24;
 
-/// The bodies of reports as canonical JSON.
+/// The reports as JSON.
 pub(crate) struct Bodies {
     /// Bodies of running nodes, and of those that succeeded.
     good: Vec<String>,
@@ -27,7 +27,6 @@ pub(crate) struct Node {
     number: usize,
     identity: String,
     key: SigningKey,
-    public_key: String,
     sequence: u64,
     is_known: bool,
     bodies: Rc<Bodies>,
@@ -44,7 +43,7 @@ pub(crate) struct Report {
 // === impl Bodies ===
 
 impl Bodies {
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Self {
         let phases = ["kernel", "cloud-init", "runtime", "join", "ready"];
         let good = phases.iter().enumerate().map(|(at, phase)| {
             let state = if *phase == "ready" { "succeeded" } else { "running" };
@@ -55,7 +54,7 @@ impl Bodies {
             let title = format!("It failed: {cause}");
             body("failed", Some(cause), &title, "join", &phases[..4], EVIDENCE)
         });
-        Ok(Self { good: good.collect::<Result<_>>()?, failed: failed.collect::<Result<_>>()? })
+        Self { good: good.collect(), failed: failed.collect() }
     }
 }
 
@@ -66,7 +65,7 @@ fn body(
     phase: &str,
     phases: &[&str],
     evidence: usize,
-) -> Result<String> {
+) -> String {
     let timeline: Vec<Value> = phases
         .iter()
         .map(|phase| json!({"phase": phase, "started": "2026-01-02T03:04:05Z", "ended": "2026-01-02T03:05:05Z", "outcome": "ok"}))
@@ -96,12 +95,7 @@ fn body(
         "verdict": {"state": state, "cause": cause, "title": title, "component": null, "phase": phase, "confidence": confidence},
         "findings": findings, "timeline": timeline, "sources": sources, "lastSeen": null, "nextSteps": [], "reasoning": null
     });
-    spelled(&report)
-}
-
-/// Returns the canonical JSON that is signed.
-fn spelled(value: &Value) -> Result<String> {
-    Ok(String::from_utf8(signed_bytes(value.to_string().as_bytes())?)?)
+    report.to_string()
 }
 
 // === impl Node ===
@@ -114,12 +108,11 @@ impl Node {
             "hostname": format!("node-{number:06}"), "machineId": format!("{number:032x}"),
             "bootId": format!("00000000-0000-4000-8000-{number:012x}"), "os": "Debian GNU/Linux 12 (bookworm)", "architecture": "x86_64"
         });
-        let identity = spelled(&identity)?;
-        let public_key = hex::encode(key.public_key());
-        Ok(Self { number, identity, key, public_key, sequence: made, is_known: false, bodies })
+        let identity = identity.to_string();
+        Ok(Self { number, identity, key, sequence: made, is_known: false, bodies })
     }
 
-    /// Returns the next report, with its fields in the order in which they are signed.
+    /// Returns the next report.
     pub(crate) fn report(&mut self) -> Result<Report> {
         self.sequence += 1;
         let mut random = [0; 10];
@@ -127,15 +120,12 @@ impl Node {
         let now = Timestamp::now();
         let id = ReportId::new(now, random);
         let (identity, sequence, body) = (&self.identity, self.sequence, self.body());
-        let mut json = format!(
-            "{{\"format\":1,\"id\":\"{id}\",\"node\":{identity},\"report\":{body},\"sequence\":{sequence},\"time\":\"{now}\"}}"
+        let message = format!(
+            "{{\"id\":\"{id}\",\"node\":{identity},\"sequence\":{sequence},\"time\":\"{now}\",\"report\":{body}}}"
         );
-        let signature = hex::encode(self.key.sign(json.as_bytes()));
-        json.pop();
-        let key = &self.public_key;
-        json.push_str(&format!(",\"signature\":{{\"key\":\"{key}\",\"value\":\"{signature}\"}}}}"));
+        let json = serde_json::to_vec(&self.key.seal(message.into_bytes()))?;
         let first = !std::mem::replace(&mut self.is_known, true);
-        Ok(Report { id, json: json.into_bytes(), first })
+        Ok(Report { id, json, first })
     }
 
     fn body(&self) -> &str {

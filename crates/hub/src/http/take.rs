@@ -15,7 +15,7 @@ use crate::take::{CloudEvent, MAX_CONSOLE};
 use crate::unpack::unpack;
 
 /// Maximum size of an event: a report with its attributes, possibly in base64.
-const MAX_EVENT: usize = 2 * MAX_REPORT;
+const MAX_EVENT: usize = MAX_REPORT / 2 * 3;
 
 pub(super) async fn event(
     State(served): State<Served>,

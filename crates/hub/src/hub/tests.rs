@@ -179,8 +179,8 @@ fn large_report(sequence: u64) -> Bytes {
         "cause": "disk-full", "title": "Full", "root": true, "confidence": 0.9, "class": "terminal", "explains": [],
         "evidence": (1..=7).map(line).collect::<Vec<_>>(), "fix": "", "reference": ""
     });
-    let envelope = serde_json::json!({
-        "format": 1, "id": format!("01890a5d-ac96-774b-bcce-{sequence:012}"), "node": {"hostname": "n1"},
+    let message = serde_json::json!({
+        "id": format!("01890a5d-ac96-774b-bcce-{sequence:012}"), "node": {"hostname": "n1"},
         "sequence": sequence, "time": "2026-01-02T03:04:05Z",
         "report": {
             "format": 1, "findings": [finding], "timeline": [], "sources": [],
@@ -188,7 +188,8 @@ fn large_report(sequence: u64) -> Bytes {
             "verdict": {"state": "failed", "title": format!("Full {sequence}"), "cause": "disk-full", "confidence": 0.9}
         }
     });
-    envelope.to_string().into()
+    let envelope = landfall_model::envelope::Envelope::unsigned(message.to_string().into_bytes());
+    serde_json::to_vec(&envelope).unwrap().into()
 }
 
 /// Without a limit, any reporter could slow down all searches, and searches could slow down all reports.

@@ -3,13 +3,15 @@
 //! The reports that an agent wrote are extracted from the other output.
 
 use bytes::Bytes;
-use landfall_evidence::console::Finder;
+use jiff::Timestamp;
+use landfall_evidence::console::{Finder, Record};
 
-use super::signed;
+use super::believed;
 use crate::access::Caller;
 use crate::hub::{BatchItem, Hub, Receipt};
 use crate::limits::permit;
 use crate::problem::Problem;
+use crate::receive;
 use crate::store::Arrival;
 
 /// Maximum size of a capture. Clouds keep between 64 KiB and 1 MiB of a console; a hypervisor's log may be longer.
@@ -33,8 +35,9 @@ impl Hub {
         loop {
             // Sequential, because all reports together are many times the size of the console.
             let next = move || {
-                let bytes = records.next().map(|record| record.bytes);
-                (bytes.map(|bytes| signed(&bytes)), records)
+                let record = records.next();
+                let read = |record: Record| believed(receive::opened(&record.envelope, Timestamp::now()));
+                (record.map(read), records)
             };
             let read;
             ((read, records), permit) = permit.run_blocking(next).await.map_err(stopped)?;

@@ -2,9 +2,6 @@
 //!
 //! The sources are an object store, NATS, forwarded events and serial console captures. Such a report counts only by
 //! the node's own signature; the first key of a node is pinned, as everywhere in the hub.
-//!
-//! Intermediaries may reformat an envelope. The hub therefore converts it to canonical JSON before checking it: the
-//! same report has the same bytes, regardless of the source.
 
 mod console;
 mod events;
@@ -15,7 +12,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_model::envelope::respelled;
 use landfall_net::Backoff;
 use landfall_net::nats::{Server, is_subject};
 
@@ -125,7 +121,7 @@ impl Hub {
         self.stored(arrival).await
     }
 
-    async fn stored(&self, arrival: Arrival) -> Result<Receipt, Problem> {
+    pub(crate) async fn stored(&self, arrival: Arrival) -> Result<Receipt, Problem> {
         let id = arrival.id;
         let outcome = self.store.accept(vec![arrival]).await?.pop();
         let outcome = outcome.ok_or_else(|| Problem::new(500, "Defect", "the store gave no answer"))?;
@@ -150,8 +146,12 @@ fn signed(body: &[u8]) -> Result<Arrival, Problem> {
     if body.len() > MAX_REPORT {
         return Err(Problem::new(413, "Too large", format!("a report is no larger than {MAX_REPORT} bytes")));
     }
-    let envelope = respelled(body).map_err(ReportError::Json)?;
-    let arrival = receive::report(&envelope, Timestamp::now())?;
+    believed(receive::report(body, Timestamp::now()))
+}
+
+/// Rejects reports without a signature.
+fn believed(report: Result<Arrival, ReportError>) -> Result<Arrival, Problem> {
+    let arrival = report?;
     if arrival.key.is_none() {
         return Err(Problem::new(
             403,
@@ -164,46 +164,49 @@ fn signed(body: &[u8]) -> Result<Arrival, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use landfall_model::envelope::signed_bytes;
+    use landfall_model::envelope::Envelope;
     use landfall_pki::SigningKey;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
-    fn envelope() -> Value {
+    fn envelope() -> Envelope {
         let (key, _) = SigningKey::generate().unwrap();
-        let mut envelope = json!({
-            "format": 1, "id": "01890a5d-ac96-774b-bcce-b302099a8057", "node": {"hostname": "n1"}, "sequence": 7,
+        let message = json!({
+            "id": "01890a5d-ac96-774b-bcce-b302099a8057", "node": {"hostname": "n1"}, "sequence": 7,
             "time": "2026-01-02T03:04:05Z",
             "report": {
                 "format": 1, "findings": [], "timeline": [], "sources": [], "nextSteps": [],
                 "verdict": {"state": "running", "title": "t", "confidence": 0.97}
             }
         });
-        let value = key.sign(&signed_bytes(envelope.to_string().as_bytes()).unwrap());
-        envelope["signature"] = json!({"key": hex::encode(key.public_key()), "value": hex::encode(value)});
-        envelope
+        key.seal(message.to_string().into_bytes())
+    }
+
+    fn json(envelope: &Envelope) -> Vec<u8> {
+        serde_json::to_vec(envelope).unwrap()
     }
 
     #[test]
     fn a_report_is_the_same_however_others_laid_it_out() {
         let envelope = envelope();
-        let plain = signed(envelope.to_string().as_bytes()).unwrap();
-        let pretty = serde_json::to_string_pretty(&envelope).unwrap();
-        let pretty = signed(pretty.as_bytes()).unwrap();
+        let plain = signed(&json(&envelope)).unwrap();
+        // Its members sorted, with blanks and line breaks.
+        let pretty = serde_json::to_value(&envelope).unwrap();
+        let pretty = signed(&serde_json::to_vec_pretty(&pretty).unwrap()).unwrap();
         assert_eq!((plain.digest, plain.id), (pretty.digest, pretty.id));
         assert!(pretty.key.is_some());
     }
 
     #[test]
     fn what_is_not_signed_is_not_believed() {
-        let mut bare = envelope();
-        let sent = bare.to_string();
-        assert!(signed(sent.as_bytes()).is_ok());
-        bare.as_object_mut().unwrap().remove("signature");
-        assert_eq!(signed(bare.to_string().as_bytes()).unwrap_err().status, 403);
-        let forged = sent.replace("\"sequence\":7", "\"sequence\":8");
-        assert_eq!(signed(forged.as_bytes()).unwrap_err().status, 403);
+        let sent = envelope();
+        assert!(signed(&json(&sent)).is_ok());
+        let bare = Envelope::unsigned(sent.payload.clone());
+        assert_eq!(signed(&json(&bare)).unwrap_err().status, 403);
+        let message = String::from_utf8(sent.payload.clone()).unwrap();
+        let payload = message.replace("\"sequence\":7", "\"sequence\":8").into_bytes();
+        assert_eq!(signed(&json(&Envelope { payload, ..sent })).unwrap_err().status, 403);
         assert_eq!(signed(b"{").unwrap_err().status, 422);
         assert_eq!(signed(&vec![b' '; MAX_REPORT + 1]).unwrap_err().status, 413);
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use jiff::Timestamp;
 use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
 use landfall_hub::{Config, ObjectPlace, Server, ServerTlsFiles, StorePlace, Take};
 use landfall_model::bundle::{BundleItem, ItemOutcome};
-use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes};
+use landfall_model::envelope::{Envelope, ReportId, ReportMessage, Signature};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::{
     Class, Evidence, Finding, PhaseOutcome, Report, Source, State, TimelineEntry, Trust, Verdict,
@@ -20,6 +21,7 @@ use landfall_model::report::{
 use landfall_model::{Cause, Confidence, Phase};
 use landfall_pki::SigningKey;
 use landfall_testkit::{ObjectServer, ObjectStore, Postgres, have};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -38,6 +40,13 @@ struct GrownUp {
     _database: Arc<Postgres>,
     objects: Arc<ObjectStore>,
     prefix: String,
+}
+
+/// A report as a node sends it. A report that was changed after it was signed keeps its signature.
+#[derive(Clone)]
+pub(crate) struct SentReport {
+    message: ReportMessage,
+    pub(crate) signatures: Vec<Signature>,
 }
 
 #[derive(Debug)]
@@ -113,13 +122,13 @@ impl TestHub {
         answer.json()
     }
 
-    pub(crate) fn post(&self, envelope: &Envelope) -> Answer {
+    pub(crate) fn post(&self, envelope: &SentReport) -> Answer {
         let body = serde_json::to_vec(envelope).unwrap();
         self.request("POST", "/api/v1/reports", &[("content-type", "application/json")], &body)
     }
 
     #[track_caller]
-    pub(crate) fn stored(&self, envelope: &Envelope) {
+    pub(crate) fn stored(&self, envelope: &SentReport) {
         let answer = self.post(envelope);
         assert_eq!((answer.status, answer.json()["outcome"].as_str()), (200, Some("stored")), "{answer:?}");
     }
@@ -234,6 +243,30 @@ impl Answer {
     }
 }
 
+// === impl SentReport ===
+
+impl Deref for SentReport {
+    type Target = ReportMessage;
+
+    fn deref(&self) -> &ReportMessage {
+        &self.message
+    }
+}
+
+impl DerefMut for SentReport {
+    fn deref_mut(&mut self) -> &mut ReportMessage {
+        &mut self.message
+    }
+}
+
+impl Serialize for SentReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let payload = serde_json::to_vec(&self.message).unwrap();
+        let signatures = self.signatures.clone();
+        Envelope { signatures, ..Envelope::unsigned(payload) }.serialize(serializer)
+    }
+}
+
 fn unchunked(mut body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     while let Some(end) = body.windows(2).position(|window| window == b"\r\n") {
@@ -265,24 +298,21 @@ pub(crate) fn identity(name: &str) -> NodeIdentity {
     }
 }
 
-pub(crate) fn envelope(node: &str, sequence: u64, report: Report) -> Envelope {
-    Envelope {
-        format: FORMAT,
+pub(crate) fn envelope(node: &str, sequence: u64, report: Report) -> SentReport {
+    let message = ReportMessage {
         id: new_id(),
         node: identity(node),
         boot_number: None,
         sequence,
         time: Timestamp::now(),
         report,
-        signature: None,
-    }
+    };
+    SentReport { message, signatures: Vec::new() }
 }
 
 /// Returns the envelope, signed with this key.
-pub(crate) fn signed(mut envelope: Envelope, key: &SigningKey) -> Envelope {
-    let message = signed_bytes(&serde_json::to_vec(&envelope).unwrap()).unwrap();
-    envelope.signature =
-        Some(Signature { key: hex::encode(key.public_key()), value: hex::encode(key.sign(&message)) });
+pub(crate) fn signed(mut envelope: SentReport, key: &SigningKey) -> SentReport {
+    envelope.signatures = key.seal(serde_json::to_vec(&envelope.message).unwrap()).signatures;
     envelope
 }
 

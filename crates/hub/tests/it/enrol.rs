@@ -7,7 +7,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use landfall_hub::Holder;
-use landfall_model::envelope::Envelope;
 use landfall_model::report::Report;
 use landfall_pki::SigningKey;
 use landfall_testkit::eventually;
@@ -15,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::access::{token, with_tokens};
-use crate::bed::{Answer, TestHub, bundle, envelope, no_dns, running, signed};
+use crate::bed::{Answer, SentReport, TestHub, bundle, envelope, no_dns, running, signed};
 
 fn key() -> SigningKey {
     SigningKey::generate().unwrap().0
@@ -25,7 +24,7 @@ fn shared(prefix: &str) -> String {
     token(Holder::Nodes(prefix.to_owned()))
 }
 
-fn send(hub: &TestHub, token: &str, envelope: &Envelope) -> Answer {
+fn send(hub: &TestHub, token: &str, envelope: &SentReport) -> Answer {
     let body = serde_json::to_vec(envelope).unwrap();
     let headers = [("content-type", "application/json"), ("authorization", token)];
     hub.request("POST", "/api/v1/reports", &headers, &body)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use landfall_evidence::bundle::{BundleWriter, Packing};
 use landfall_hub::Holder;
 use landfall_model::bundle::{BundleItem, ItemOutcome};
+use landfall_model::envelope::Envelope;
 use landfall_pki::SigningKey;
 use landfall_testkit::eventually;
 
@@ -70,17 +71,24 @@ fn two_an_oversized_report() {
 fn three_nonsense_and_deep_nesting() {
     let hub = TestHub::start();
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let mut wrong_format = serde_json::to_value(envelope("n1", 1, running())).unwrap();
-    wrong_format["format"] = 99.into();
-    let mut no_sequence = serde_json::to_value(envelope("n1", 1, running())).unwrap();
-    no_sequence["sequence"] = 0.into();
+    let json = |value: &_| serde_json::to_vec(value).unwrap();
+    let mut wrong_type = serde_json::to_value(envelope("n1", 1, running())).unwrap();
+    wrong_type["payloadType"] = "application/vnd.landfall.report.v99+json".into();
+    let mut report = running();
+    report.format = 99;
+    let wrong_format = envelope("n1", 1, report);
+    let mut no_sequence = envelope("n1", 1, running());
+    no_sequence.sequence = 0;
+    let deep_payload = Envelope::unsigned(deep.clone().into_bytes());
     for body in [
         b"".to_vec(),
         b"null".to_vec(),
         b"\xff\xfe\x00".to_vec(),
         deep.into_bytes(),
-        wrong_format.to_string().into_bytes(),
-        no_sequence.to_string().into_bytes(),
+        serde_json::to_vec(&deep_payload).unwrap(),
+        wrong_type.to_string().into_bytes(),
+        json(&wrong_format),
+        json(&no_sequence),
     ] {
         refused(&hub.request("POST", "/api/v1/reports", &[JSON], &body), 422);
     }
@@ -174,7 +182,7 @@ fn six_a_stolen_name_without_the_key() {
     changed.report.verdict.title = "All is well".to_owned();
     refused(&hub.post(&changed), 403);
     let mut odd = signed(5, &key);
-    odd.signature.as_mut().unwrap().value = "zz".to_owned();
+    odd.signatures[0].keyid = "zz".to_owned();
     refused(&hub.post(&odd), 422);
     hub.stored(&signed(6, &key));
     assert_eq!(hub.json("/api/v1/nodes/n1")["signed"], true);
@@ -250,7 +258,7 @@ fn nine_bundles_that_are_bombs() {
     let one = |path: &str, kinds: u64| {
         let started = jiff::Timestamp::UNIX_EPOCH;
         let mut bundle =
-            BundleWriter::new(Vec::new(), Packing::Zstd, "1", envelope("n1", 1, running()).node, started);
+            BundleWriter::new(Vec::new(), Packing::Zstd, "1", crate::bed::identity("n1"), started);
         let mut item =
             BundleItem::without_file(path.to_owned(), "journal".to_owned(), ItemOutcome::Collected);
         item.redactions = (0..kinds).map(|kind| (format!("{kind:x}"), 1)).collect();

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use landfall_hub::{Bundles, Neighbours, Pull, PulledAgent};
-use landfall_model::envelope::Envelope;
 use landfall_pki::{Authority, Leaf, Purpose, SigningKey};
 use landfall_testkit::{eventually, free_port};
 use rustls::pki_types::pem::PemObject as _;
@@ -16,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-use crate::bed::{TestHub, bundle, envelope, no_dns, running};
+use crate::bed::{SentReport, TestHub, bundle, envelope, no_dns, running};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -77,11 +76,11 @@ fn pages(of: &[(&str, Vec<u8>)]) -> Pages {
     Arc::new(Mutex::new(of.iter().map(|(path, body)| ((*path).to_owned(), body.clone())).collect()))
 }
 
-fn json(envelope: &Envelope) -> Vec<u8> {
+fn json(envelope: &SentReport) -> Vec<u8> {
     serde_json::to_vec(envelope).unwrap()
 }
 
-fn signed(envelope: Envelope) -> Envelope {
+fn signed(envelope: SentReport) -> SentReport {
     crate::bed::signed(envelope, &SigningKey::generate().unwrap().0)
 }
 

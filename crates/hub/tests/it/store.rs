@@ -29,7 +29,7 @@ pub(crate) fn name(name: &str) -> NodeName {
 pub(crate) fn arrival(node: &str, boot: &str, sequence: u64, report: Report) -> Arrival {
     let envelope = envelope(node, sequence, report);
     let text = serde_json::to_string(&envelope.report).unwrap();
-    let mut identity = envelope.node;
+    let mut identity = envelope.node.clone();
     identity.boot_id = Some(boot.to_owned());
     Arrival {
         id: envelope.id,
@@ -39,7 +39,7 @@ pub(crate) fn arrival(node: &str, boot: &str, sequence: u64, report: Report) -> 
         sequence,
         time: envelope.time,
         received: now(),
-        verdict: envelope.report.verdict,
+        verdict: envelope.report.verdict.clone(),
         digest: Sha256::digest(text.as_bytes()).into(),
         words: text.clone(),
         report: text,

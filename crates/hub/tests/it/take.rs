@@ -8,7 +8,6 @@ use std::time::Duration;
 use landfall_evidence::console::frame;
 use landfall_fetch::objects::{Bucket, Source};
 use landfall_hub::{Afterwards, Config, TakeNats, TakeObjects};
-use landfall_model::envelope::{Envelope, Signature, signed_bytes, written};
 use landfall_net::nats::Connection;
 use landfall_pki::SigningKey;
 use landfall_testkit::{NatsServer, ObjectServer, ObjectStore, eventually, have};
@@ -16,14 +15,12 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
-use crate::bed::{Answer, TestHub, envelope, no_dns, running};
+use crate::bed::{Answer, SentReport, TestHub, envelope, no_dns, running, signed as sign};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn sign(mut envelope: Envelope, key: &SigningKey) -> Envelope {
-    let value = key.sign(&signed_bytes(&serde_json::to_vec(&envelope).unwrap()).unwrap());
-    envelope.signature = Some(Signature { key: hex::encode(key.public_key()), value: hex::encode(value) });
-    envelope
+fn written(envelope: &SentReport) -> Vec<u8> {
+    serde_json::to_vec(envelope).unwrap()
 }
 
 /// Returns the hub's report counter for this outcome.
@@ -42,11 +39,11 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-fn put(store: &ObjectStore, envelope: &Envelope) {
+fn put(store: &ObjectStore, envelope: &SentReport) {
     let location = store.location("prod").parse().unwrap();
     let bucket = Bucket::open(location, store.credentials(), Some(&store.authority())).unwrap();
     let key = format!("reports/{}/{}.json", envelope.node.hostname, envelope.id);
-    let bytes = written(envelope).unwrap();
+    let bytes = written(envelope);
     runtime().block_on(bucket.put(&key, "application/json", Source::Bytes(&bytes))).unwrap();
 }
 
@@ -121,8 +118,8 @@ fn reports_on_a_stream_are_taken_once_whoever_asks() {
             .with_root_certificates(roots)
             .with_no_client_auth();
     let tls = Arc::new(tls);
-    let publish = |envelope: &Envelope| {
-        let bytes = written(envelope).unwrap();
+    let publish = |envelope: &SentReport| {
+        let bytes = written(envelope);
         runtime().block_on(async {
             let place = server.url().parse().unwrap();
             let mut connection = Connection::open(&place, &tls, Some(&server.login()), "test").await.unwrap();
@@ -256,10 +253,9 @@ fn the_reports_on_a_console_are_taken_in() {
     let (key, _) = SigningKey::generate().unwrap();
     let first = sign(envelope("n1", 1, running()), &key);
     let second = sign(envelope("n1", 2, no_dns()), &key);
-    // Pushed as canonical JSON, as agents send it.
-    let pushed = hub.request("POST", "/api/v1/reports", &[], &written(&first).unwrap());
+    let pushed = hub.request("POST", "/api/v1/reports", &[], &written(&first));
     assert_eq!(pushed.status, 200, "{pushed:?}");
-    let frames = |envelope: &Envelope| frame(&written(envelope).unwrap()).unwrap().replace('\n', "\r\n");
+    let frames = |envelope: &SentReport| frame(&written(envelope)).unwrap().replace('\n', "\r\n");
     let unsigned = envelope("n1", 3, running());
     let (other, _) = SigningKey::generate().unwrap();
     let stolen = sign(envelope("n1", 4, running()), &other);
@@ -343,7 +339,7 @@ fn who_passes_reports_on_takes_over_no_node_that_does_not_sign() {
     let (key, _) = SigningKey::generate().unwrap();
     let report = sign(envelope("n1", 2, no_dns()), &key);
     assert_eq!(post_event(&hub, &event(report.id, &json!({"envelope": report}))), 403);
-    let log = frame(&written(&report).unwrap()).unwrap();
+    let log = frame(&written(&report)).unwrap();
     let answer = hub.request("POST", "/api/v1/console", &[], log.as_bytes()).json();
     assert_eq!(answer["results"][0]["problem"]["status"], 403, "{answer}");
     assert_eq!(knows(&hub, "n1").unwrap()["state"], "running");

@@ -95,24 +95,22 @@ fn kubelet_prints(node: &Node, lines: &[&str]) {
     shell(node, "systemctl restart kubelet.service");
 }
 
-fn envelope(path: &Path) -> Option<Envelope> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+fn report_at(path: &Path) -> Option<Report> {
+    Some(Envelope::parse(&std::fs::read(path).ok()?).ok()?.message().ok()?.report)
 }
 
 /// Waits for a report, and fails with the last one.
 #[track_caller]
 fn report(node: &Node, expected: &str, is_expected: impl Fn(&Report) -> bool) -> Report {
     let path = node.root().join("var/lib/landfall/agent/report.json");
-    eventually(expected, LIMIT, || {
-        envelope(&path).map(|envelope| envelope.report).filter(|report| is_expected(report))
-    })
-    .unwrap_or_else(|error| panic!("{error}: {:?}", envelope(&path).map(|envelope| envelope.report)))
+    eventually(expected, LIMIT, || report_at(&path).filter(|report| is_expected(report)))
+        .unwrap_or_else(|error| panic!("{error}: {:?}", report_at(&path)))
 }
 
 /// Returns every report that left the machine.
 fn sent(node: &Node) -> Vec<Report> {
     let files = std::fs::read_dir(node.root().join("var/lib/landfall/brought")).unwrap();
-    files.filter_map(|file| envelope(&file.unwrap().path())).map(|envelope| envelope.report).collect()
+    files.filter_map(|file| report_at(&file.unwrap().path())).collect()
 }
 
 fn successes(node: &Node) -> usize {

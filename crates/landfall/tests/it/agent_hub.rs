@@ -9,7 +9,7 @@ use landfall_testkit::{Need, Process, eventually, free_port, have};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::command::Bench;
+use crate::command::{Bench, message};
 use crate::hub::{ask, start};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -119,8 +119,7 @@ fn whenever_the_agent_is_killed_its_successor_goes_on() {
         ("missing-host-binary", "[ERROR FileExisting-conntrack]: conntrack not found in system path"),
     ];
     let on_disk = |cause: &str| {
-        let report = fs::read_to_string(bench.path().join("state/report.json")).ok()?;
-        let report: Value = serde_json::from_str(&report).ok()?;
+        let report = message(fs::read(bench.path().join("state/report.json")).ok()?)?;
         (report["report"]["verdict"]["cause"] == cause).then_some(())
     };
     let sequence = || -> u64 {
@@ -195,8 +194,7 @@ fn a_machine_that_says_nothing_is_heard_of_all_the_same() {
     // The stored report is available on the machine. A heartbeat has the same content with another number.
     let mut last: Option<Value> = None;
     let beat = eventually("a beat", LIMIT * 3, || {
-        let kept: Value =
-            serde_json::from_slice(&fs::read(bench.path().join("state/report.json")).ok()?).ok()?;
+        let kept = message(fs::read(bench.path().join("state/report.json")).ok()?)?;
         let before = last.replace(kept.clone()).filter(|before| before["sequence"] != kept["sequence"])?;
         (before["report"] == kept["report"] && before["id"] != kept["id"]).then_some(kept)
     })

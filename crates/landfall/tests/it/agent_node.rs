@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_model::envelope::Envelope;
+use landfall_model::envelope::{Envelope, ReportMessage};
 use landfall_model::report::State;
 use landfall_testkit::{
     ApiServer, BootstrapToken, ControllerManager, HOST_ADDRESS, Invitation, Node, NodeSpec, eventually, have,
@@ -78,24 +78,24 @@ fn ended(number: usize) -> String {
     format!("date --utc +%Y-%m-%dT%H:%M:%S.%NZ >/var/lib/ended-{number}")
 }
 
-fn envelope(path: &Path) -> Option<Envelope> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+fn message(path: &Path) -> Option<ReportMessage> {
+    Envelope::parse(&std::fs::read(path).ok()?).ok()?.message().ok()
 }
 
-/// Returns an envelope that the agent stored, by file name.
-fn kept(node: &Node, name: &str) -> Option<Envelope> {
-    envelope(&node.root().join("var/lib/landfall/agent").join(name))
+/// Returns a report that the agent stored, by file name.
+fn kept(node: &Node, name: &str) -> Option<ReportMessage> {
+    message(&node.root().join("var/lib/landfall/agent").join(name))
 }
 
-fn names(envelope: &Envelope, cause: &str) -> bool {
-    envelope.report.findings.iter().any(|finding| finding.cause.as_str() == cause)
+fn names(message: &ReportMessage, cause: &str) -> bool {
+    message.report.findings.iter().any(|finding| finding.cause.as_str() == cause)
 }
 
 /// Returns every report that left the machine, oldest first.
-fn brought(node: &Node) -> Vec<Envelope> {
+fn brought(node: &Node) -> Vec<ReportMessage> {
     let files = std::fs::read_dir(node.root().join("var/lib/landfall/brought")).unwrap();
-    let mut all: Vec<Envelope> = files.filter_map(|file| envelope(&file.unwrap().path())).collect();
-    all.sort_by_key(|envelope| envelope.id);
+    let mut all: Vec<ReportMessage> = files.filter_map(|file| message(&file.unwrap().path())).collect();
+    all.sort_by_key(|message| message.id);
     all
 }
 
@@ -170,7 +170,7 @@ fn a_machine_is_followed_over_failures_and_a_reboot_to_success() {
         &node,
         &format!("rm {DROP_IN}; systemctl daemon-reload; systemctl kill --signal=CONT landfall-agent"),
     );
-    let is_second = |envelope: &Envelope| envelope.node.boot_id.as_deref() == Some(second.as_str());
+    let is_second = |message: &ReportMessage| message.node.boot_id.as_deref() == Some(second.as_str());
     eventually("a report of the second boot", LIMIT, || kept(&node, "report.json").filter(is_second))
         .unwrap_or_else(|error| panic!("{error}: {:?}", kept(&node, "report.json")));
     let before = kept(&node, "previous-report.json").unwrap();
@@ -194,7 +194,7 @@ fn causes_are_known_at_once(node: &Node) {
         })
         .unwrap();
         let known = eventually("the cause to be brought", LIMIT, || {
-            brought(node).into_iter().find(|envelope| names(envelope, cause))
+            brought(node).into_iter().find(|message| names(message, cause))
         })
         .unwrap_or_else(|error| panic!("{error}: {:?}", kept(node, "report.json")));
         let took = known.time.duration_since(ended);
@@ -223,7 +223,7 @@ fn joins_and_rests(node: &Node, cluster: &ApiServer) {
     shell(node, &format!("echo 1 >/proc/sys/net/ipv4/ip_forward; {join} 2>&1 | systemd-cat -t kubeadm"));
     eventually("the node to be ready", LIMIT, || node.is_ready(cluster).unwrap().then_some(())).unwrap();
     let report = eventually("the agent to see it", LIMIT, || {
-        kept(node, "report.json").filter(|envelope| envelope.report.verdict.state == State::Succeeded)
+        kept(node, "report.json").filter(|message| message.report.verdict.state == State::Succeeded)
     })
     .unwrap_or_else(|error| panic!("{error}: {:?}", kept(node, "report.json")));
     let phases: Vec<&str> = report.report.timeline.iter().map(|entry| entry.phase.name()).collect();

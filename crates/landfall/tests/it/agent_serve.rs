@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use landfall_model::envelope::Envelope;
 use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{Need, Process, free_port, have};
 use serde_json::Value;
 
-use crate::command::Bench;
+use crate::command::{Bench, message};
 
 const LIMIT: Duration = Duration::from_secs(90);
 /// Output of `kubeadm join` when the name of the API endpoint does not resolve.
@@ -88,12 +89,13 @@ fn those_who_may_read_the_report_and_nobody_else() {
     let operators = Some("landfall:operators");
     let report = process.wait_until("the first report", LIMIT, || {
         let (status, body) = ask(&bench, port, operators, "GET", "/report")?;
-        let envelope: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
-        (envelope["report"]["verdict"]["cause"] == "dns-resolution-failure").then_some(envelope)
+        let report = (status == 200).then(|| message(&body))??;
+        (report["report"]["verdict"]["cause"] == "dns-resolution-failure").then_some((report, body))
     });
-    let report = report.unwrap();
+    let (report, body) = report.unwrap();
     assert_eq!(report["node"]["hostname"], "castaway");
-    assert!(report["signature"]["value"].is_string(), "{report}");
+    let envelope = Envelope::parse(body.as_bytes()).unwrap();
+    assert!(landfall_pki::verify_envelope(&envelope).unwrap().is_some(), "{body}");
     for group in ["landfall:viewers", "system:masters"] {
         assert_eq!(
             ask(&bench, port, Some(group), "GET", "/livez"),
@@ -202,8 +204,8 @@ fn a_neighbour_keeps_the_report_of_a_node_that_reaches_nobody_else() {
     let own = || std::fs::read_to_string(bench.path().join("other-state/report.json")).unwrap_or_default();
     let kept = healthy.wait_until("the neighbour's report", LIMIT, || {
         let (status, body) = ask(&bench, port, operators, "GET", "/neighbours/marooned/report")?;
-        let envelope: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
-        (envelope["report"]["verdict"]["cause"] == "dns-resolution-failure" && body == own()).then_some(())
+        let report = (status == 200).then(|| message(&body))??;
+        (report["report"]["verdict"]["cause"] == "dns-resolution-failure" && body == own()).then_some(())
     });
     kept.unwrap();
     let listed = ask(&bench, port, operators, "GET", "/neighbours");

@@ -11,7 +11,7 @@ use landfall_testkit::{
 };
 use serde_json::Value;
 
-use crate::command::Bench;
+use crate::command::{Bench, message};
 use crate::hub::{ask, start_guarded, token, view};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -176,8 +176,7 @@ fn by_every_way(store: &str) {
     let known = node(hub_port, "castaway").unwrap();
     assert_eq!(known["reports"], made, "{known}");
     assert_eq!(known["signed"], true);
-    let kept = fs::read_to_string(bench.path().join("state/report.json")).unwrap();
-    let kept: Value = serde_json::from_str(&kept).unwrap();
+    let kept = message(fs::read(bench.path().join("state/report.json")).unwrap()).unwrap();
     assert_eq!(known["sequence"], kept["sequence"]);
 }
 

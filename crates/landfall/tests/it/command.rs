@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use landfall_model::envelope::Envelope;
 use tempfile::TempDir;
 
 /// A directory with files, in which the binary runs.
@@ -90,4 +91,9 @@ impl From<Output> for Run {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Self { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
+}
+
+/// Returns the report message in an envelope as JSON.
+pub(crate) fn message(envelope: impl AsRef<[u8]>) -> Option<serde_json::Value> {
+    serde_json::from_slice(&Envelope::parse(envelope.as_ref()).ok()?.payload).ok()
 }

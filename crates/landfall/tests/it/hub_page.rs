@@ -11,7 +11,7 @@ use landfall_testkit::{
 };
 use serde_json::json;
 
-use crate::command::Bench;
+use crate::command::{Bench, message};
 use crate::hub::{start_guarded, token};
 
 const CAUSE: &str = "apiserver-unreachable";
@@ -147,8 +147,9 @@ fn a_failed_join_is_on_the_open_page_at_once() {
         .arg(format!("https://{SERVED_AS}:8710/report"))
         .output()
         .unwrap();
-    let report = String::from_utf8_lossy(&asked.stdout);
-    assert!(asked.status.success() && report.contains(CAUSE), "{asked:?}");
+    assert!(asked.status.success(), "{asked:?}");
+    let report = message(&asked.stdout).unwrap();
+    assert!(report["report"].to_string().contains(CAUSE), "{report}");
 }
 
 /// Starts another agent for a root inside the machine, and lets kubeadm fail there.

@@ -117,8 +117,8 @@ fn a_machine_that_fails_between_two_lives_is_heard_through_its_agent() {
 fn the_agent_tells(bench: &Bench, node: &Node) {
     let report = node.root().join("var/lib/landfall/agent/report.json");
     eventually("the agent to have named it", LIMIT, || {
-        let envelope: Value = serde_json::from_slice(&std::fs::read(&report).ok()?).ok()?;
-        (envelope["report"]["verdict"]["cause"] == CAUSE).then_some(())
+        let message = crate::command::message(std::fs::read(&report).ok()?)?;
+        (message["report"]["verdict"]["cause"] == CAUSE).then_some(())
     })
     .unwrap_or_else(|error| {
         let agent = node.journal(&["-u", "landfall-agent"]).unwrap_or_default();

@@ -6,7 +6,7 @@
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use landfall_agent::carrier::{Carrier as _, Hub};
-use landfall_model::envelope::{self, Envelope, ReportId};
+use landfall_model::envelope::{Envelope, ReportId, ReportMessage};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::{self, Report, State, Verdict};
 use landfall_model::step::{self, Event, Happening, Outcome, StepState};
@@ -58,8 +58,9 @@ fn carry(hub: &str, machine: &str) -> Result<Vec<&'static str>> {
         let mut random = [0; 10];
         getrandom::fill(&mut random).context("choose an id")?;
         let id = ReportId::new(time, random);
-        let envelope = envelope(machine, id, sequence, time, &state);
-        let bytes = serde_json::to_vec(&envelope).context("write a report")?;
+        let message = message(machine, id, sequence, time, &state);
+        let payload = serde_json::to_vec(&message).context("write a report")?;
+        let bytes = serde_json::to_vec(&Envelope::unsigned(payload)).context("write a report")?;
         carrier.carry(id, &bytes).with_context(|| format!("bring a report of `{machine}` to the hub"))?;
         if states.last() != Some(&state.name()) {
             states.push(state.name());
@@ -68,7 +69,7 @@ fn carry(hub: &str, machine: &str) -> Result<Vec<&'static str>> {
     Ok(states)
 }
 
-fn envelope(machine: &str, id: ReportId, sequence: u64, time: Timestamp, state: &InPlace) -> Envelope {
+fn message(machine: &str, id: ReportId, sequence: u64, time: Timestamp, state: &InPlace) -> ReportMessage {
     let done = *state == InPlace::Done;
     let verdict = Verdict {
         state: if done { State::Succeeded } else { State::Running },
@@ -97,16 +98,7 @@ fn envelope(machine: &str, id: ReportId, sequence: u64, time: Timestamp, state: 
         architecture: None,
         provider_id: None,
     };
-    Envelope {
-        format: envelope::FORMAT,
-        id,
-        node,
-        boot_number: None,
-        sequence,
-        time,
-        report,
-        signature: None,
-    }
+    ReportMessage { id, node, boot_number: None, sequence, time, report }
 }
 
 #[cfg(test)]
