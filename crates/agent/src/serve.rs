@@ -56,7 +56,7 @@ const READER_SLOTS: PermitLimits = PermitLimits::new(16, 16);
 const NODE_SLOTS: PermitLimits = PermitLimits::new(4, 2);
 /// Twice the memory of a report in each slot, because a body may use at most as many bytes as remain.
 const BODIES: BodyLimits = BodyLimits {
-    callers: 2 * NODE_SLOTS.total * MAX_NEIGHBOUR_REPORT,
+    callers: 2 * NODE_SLOTS.total * MAX_ENVELOPE,
     unauthenticated: 0,
     timeout: Duration::from_secs(10),
 };
