@@ -94,7 +94,7 @@ impl Neighbours {
         let mut oldest: Vec<_> = names.iter().map(|name| (heard(name), name)).collect();
         oldest.sort_unstable();
         for (_, name) in oldest.iter().take((names.len() + 1).saturating_sub(MAX_NEIGHBOURS)) {
-            tracing::info!(node = name.as_str(), "A neighbour's report makes room for another's.");
+            tracing::info!(node = name.as_str(), "peer report evicted for another");
             durable::remove(&HostDisk, &self.path(name)).map_err(NeighbourError::Write)?;
         }
         Ok(())

@@ -87,7 +87,7 @@ impl Processes {
                 // The kernel dropped some events under load; later events still arrive.
                 Err(Errno::NOBUFS | Errno::INTR) => continue,
                 Err(error) => {
-                    tracing::warn!(%error, "The kernel tells no more of processes.");
+                    tracing::warn!(%error, "process events from the kernel ended");
                     return;
                 }
             };

@@ -140,7 +140,7 @@ pub(crate) fn serve(serve: &Serve, root: &Path, state: &Path, unwritten: &Unwrit
             Err(error) => {
                 let words = chain(&error).to_string();
                 if told != words {
-                    tracing::warn!(error = words, "The port is not open yet; it is tried again every 15 s.");
+                    tracing::warn!(error = words, "cannot open the port; retrying every 15 s");
                     told = words;
                 }
             }

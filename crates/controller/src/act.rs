@@ -114,7 +114,7 @@ pub async fn act(
             cluster.change_node(node, Some(version), &change).await?;
         }
         Action::Approve { node, request } => {
-            let message = format!("node {node} is being made anew, and the request is its own in every part");
+            let message = format!("node {node} re-bootstraps, and every part of the request matches it");
             cluster.approve(request, "LandfallProven", &message).await?;
         }
         Action::Show { node, condition } => {

@@ -78,7 +78,7 @@ async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Insta
             }
             Err(error) => {
                 metrics.looks_failed.increment();
-                tracing::warn!(error = %chain(&error), "The cluster could not be looked at.");
+                tracing::warn!(error = %chain(&error), "cluster observation failed");
                 (String::new(), BUSY)
             }
         };
@@ -140,7 +140,7 @@ async fn tell(controller: &Controller, world: &World, action: &Action) {
         return;
     }
     let reason = if record.reason.is_empty() { record.phase.name() } else { &record.reason };
-    tracing::info!(node, phase = record.phase.name(), reason, message = record.message, "A node goes on.");
+    tracing::info!(node, phase = record.phase.name(), reason, message = record.message, "node phase changed");
     let event = Event {
         about: Subject::Node { name: node },
         component: MANAGER,

@@ -29,7 +29,7 @@ pub struct Window {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
-    #[error("it is no window of time such as `Mon-Fri 22:00-06:00 +01:00`")]
+    #[error("invalid window: must be like `Mon-Fri 22:00-06:00 +01:00`")]
     Shape,
     #[error(
         "`{zone}` is a zone by its name: give its offset from UTC instead, such as `+01:00`, and another one in summer"

@@ -87,7 +87,7 @@ pub(crate) enum Wish<'a> {
 pub(crate) enum Denied {
     #[error("a credential is needed: a token, a client certificate or a login at the proxy")]
     NoCredential,
-    #[error("the token is not good")]
+    #[error("invalid or expired token")]
     Token(#[source] TokenError),
     #[error("the certificate names neither a node nor an operator nor a viewer")]
     Certificate,

@@ -132,12 +132,12 @@ pub(crate) enum BundleError {
     NotABundle(#[source] VerifyError),
     #[error("`{file}` is not as it was collected: {problem}")]
     Damaged { file: String, problem: String },
-    #[error("it holds no whole file")]
+    #[error("it contains no complete file")]
     Empty,
     #[error("it is a bundle of node `{found}`, not of `{claimed}`")]
     OtherNode { found: String, claimed: String },
     #[error(
-        "it was not found within {} s and {} GiB of its files, some packed once more: download the bundle and look into it there",
+        "it was not found within {} s and {} GiB of its files, some compressed twice: download the bundle and search it locally",
         PATIENCE.as_secs(),
         MAX_UNPACKED >> 30
     )]
@@ -351,7 +351,7 @@ impl<R: Read> Read for Within<'_, R> {
         let Effort { left, until, spent } = self.effort;
         if left.get() == 0 || Instant::now() >= *until {
             spent.set(true);
-            return Err(io::Error::other("enough was looked at"));
+            return Err(io::Error::other("search limit reached"));
         }
         let most = usize::try_from(left.get()).unwrap_or(usize::MAX).min(buffer.len());
         let count = self.reader.read(&mut buffer[..most])?;

@@ -28,7 +28,7 @@ pub struct Client {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("`{0}` is no address of a hub: `http://HOST:PORT` or `https://HOST[:PORT]`")]
+    #[error("invalid hub URL `{0}`: must be `http://HOST:PORT` or `https://HOST[:PORT]`")]
     Address(String),
     #[error("a token is not sent to `{0}` in the clear: `https://HOST[:PORT]`, or this machine")]
     Clear(String),

@@ -55,11 +55,11 @@ pub struct Config {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("`{0}` is no place for reports: `sqlite:PATH` or `postgres://…`")]
+    #[error("invalid store `{0}`: must be `sqlite:PATH` or `postgres://…`")]
     Store(String),
     #[error("the address of the database cannot be used")]
     Postgres(#[source] PostgresPlaceError),
-    #[error("`{0}` is no place for bundles: `file:PATH`, `s3://…`, `gs://…` or `az://…`")]
+    #[error("invalid object store `{0}`: must be `file:PATH`, `s3://…`, `gs://…` or `az://…`")]
     Objects(String),
     #[error("the address of the object store cannot be used")]
     Bucket(#[source] BucketPlaceError),
@@ -69,27 +69,29 @@ pub enum ConfigError {
     TakeObjects(#[source] BucketPlaceError),
     #[error("reports cannot be taken from NATS")]
     TakeNats(#[source] InvalidServer),
-    #[error("`{0}` is no subject or name: letters, digits, `-` and `_`, in a subject with dots between them")]
+    #[error(
+        "invalid subject or name `{0}`: must contain letters, digits, `-` and `_`; a subject also dots between them"
+    )]
     Subject(String),
     #[error("{0} is not loopback: it needs TLS and a way to know callers")]
     Exposed(SocketAddr),
-    #[error("`{0}` is no role to watch: `NAME=http://HOST:PORT` or `NAME=https://HOST:PORT`")]
+    #[error("invalid role to watch `{0}`: must be `NAME=http://HOST:PORT` or `NAME=https://HOST:PORT`")]
     Watch(String),
     #[error("{MAX_ROLES} roles can be watched at most")]
     TooManyRoles,
-    #[error("`{0}` is no agent to ask: `[NODE=]HOST[:PORT]`")]
+    #[error("invalid agent to poll `{0}`: must be `[NODE=]HOST[:PORT]`")]
     Pull(String),
-    #[error("`{0}` is no cluster to ask: `[NAME=]KUBECONFIG`")]
+    #[error("invalid cluster to poll `{0}`: must be `[NAME=]KUBECONFIG`")]
     PullCluster(String),
     #[error("the proxy to agents cannot be used")]
     PullProxy(#[source] landfall_net::InvalidProxy),
     #[error("two clusters to ask are called `{0}`")]
     SameCluster(String),
-    #[error("{MAX_CLUSTERS} clusters can be asked at most")]
+    #[error("at most {MAX_CLUSTERS} clusters can be polled")]
     TooManyClusters,
-    #[error("a proxy that is spoken to over TLS needs the authority of its certificate")]
+    #[error("a proxy with TLS requires the CA of its certificate")]
     ProxyAuthority,
-    #[error("{MAX_AGENTS} agents can be asked at most")]
+    #[error("at most {MAX_AGENTS} agents can be polled")]
     TooManyAgents,
 }
 

@@ -92,12 +92,12 @@ fn operation(path: &str, method: &Method) -> Value {
     };
     let mut operation = json!({
         "summary": method.summary,
-        "description": format!("Who may: {}", method.caller),
+        "description": format!("Permitted callers: {}", method.caller),
         "parameters": parameters,
         "responses": {
             status.to_string(): { "description": "Done", "content": content },
             "default": {
-                "description": "Not done, and why; `retry` tells whether the same request may be done later",
+                "description": "Failed, with the reason; `retry` shows whether the same request can succeed later",
                 "content": { "application/problem+json": { "schema": reference("Problem") } },
             },
         },

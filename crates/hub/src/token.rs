@@ -43,7 +43,7 @@ pub enum Holder {
 pub enum TokenError {
     #[error("a key for tokens has at least {MIN_KEY} bytes")]
     ShortKey,
-    #[error("this is no token of this hub")]
+    #[error("not a token of this hub")]
     Foreign,
     #[error("the token has expired")]
     Expired,

@@ -1,5 +1,5 @@
 script=${LANDFALL_BOOTKUBE:-@BOOTKUBE@}
-# A single node that bootstraps in place carries over what lies here, and can carry no socket
+# A single node that bootstraps in place copies the files of this directory, and cannot copy a socket
 if grep -qs '^BOOTSTRAP_INPLACE=true' "$script"; then
   echo 'this host bootstraps in place and becomes a node itself: it gets no tunnel'
   touch @TORN_DOWN@

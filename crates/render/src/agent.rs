@@ -229,7 +229,7 @@ fn pod(settings: &Settings) -> Value {
 }
 
 fn missing_download() -> RenderError {
-    RenderError::Missing { what: "where the program is to be had, and its hash," }
+    RenderError::Missing { what: "the URL of the binary and its hash" }
 }
 
 // === impl Settings ===

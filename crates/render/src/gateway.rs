@@ -37,7 +37,7 @@ pub struct Settings {
 
 pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
     settings.check()?;
-    let mut package = Package::new("landfall-gateway", "Who may gather from a bootstrap", settings.target);
+    let mut package = Package::new("landfall-gateway", "Access to logs of a bootstrap", settings.target);
     package.machines = Machines::ControlPlane;
     package.download.clone_from(&settings.download);
     // Files in the installer's source are the same for every cluster: one token would be valid for all of

@@ -70,59 +70,61 @@ pub fn manifests(role: Described, format: Format) -> Result<Plan, RenderError> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    #[error("`{namespace}` is no name of a namespace")]
+    #[error("invalid namespace `{namespace}`: must be a DNS-1123 label")]
     Namespace { namespace: String },
     #[error("the namespace `{namespace}` is not the tunnel's alone, and is deleted with it")]
     SharedNamespace { namespace: String },
-    #[error("`{name}` is no name of an object")]
+    #[error("invalid object name `{name}`: must be a DNS-1123 subdomain")]
     Object { name: String },
-    #[error("`{selector}` selects no labels")]
+    #[error("invalid label selector `{selector}`")]
     Selector { selector: String },
-    #[error("`{text}` tells no end of a bootstrap here")]
+    #[error("invalid completion signal `{text}`")]
     Completion { text: String },
-    #[error("`{image}` is no name of an image")]
+    #[error("invalid image reference `{image}`")]
     Image { image: String },
-    #[error("`{address}` is no address or name of a server")]
+    #[error("invalid server address `{address}`: must be an IP address or a host name")]
     Address { address: String },
-    #[error("`{node}` is no name of a node, or too long to name objects after it")]
+    #[error("invalid node name `{node}`: must be a DNS-1123 label that is short enough for object names")]
     Node { node: String },
     #[error("invalid network `{network}`: must be a CIDR such as `10.0.0.0/8`")]
     Network { network: String },
-    #[error("`{url}` is no address of a file or hub")]
+    #[error("invalid URL `{url}`: must name a file or a hub")]
     Url { url: String },
-    #[error("`{url}` would be sent secrets in the clear")]
+    #[error("refusing to send secrets to `{url}` without encryption")]
     InTheClear { url: String },
-    #[error("`{url}` is no address of a NATS server")]
+    #[error("invalid NATS server URL `{url}`")]
     Nats { url: String },
-    #[error("`{subject}` is no subject of NATS")]
+    #[error("invalid NATS subject `{subject}`")]
     Subject { subject: String },
-    #[error("`{place}` is no place of a neighbour")]
+    #[error("invalid peer address `{place}`")]
     Neighbour { place: String },
-    #[error("`{object}` is no object of the management cluster")]
+    #[error("invalid object `{object}`: must be in the management cluster")]
     Report { object: String },
-    #[error("the agent cannot serve on `{address}`")]
+    #[error("invalid serve address `{address}`")]
     Port { address: String },
-    #[error("`{device}` is no console")]
+    #[error("invalid console device `{device}`")]
     Console { device: String },
-    #[error("a pod without all rights reaches no console of its machine")]
+    #[error("an unprivileged pod cannot write to the console of its machine")]
     ConsoleOfPod,
-    #[error("nothing is fetched for a pod: its image brings the program")]
+    #[error("a pod cannot download the binary: its image contains it")]
     DownloadOfPod,
-    #[error("`{hash}` is no SHA-256 hash")]
+    #[error("invalid SHA-256 digest `{hash}`")]
     Hash { hash: String },
-    #[error("a machine of Cluster API is not configured by an Ignition file of its own")]
+    #[error("a Cluster API machine cannot have its own Ignition file")]
     IgnitionOfCapi,
-    #[error("Cluster API puts no files into images")]
+    #[error("Cluster API cannot add files to images")]
     ImageOfCapi,
-    #[error("a hub is one machine, and Cluster API would put it on all of them")]
+    #[error("Cluster API would install the hub on all machines")]
     HubOfCapi,
-    #[error("`{group}` is no group whose members could gather")]
+    #[error("invalid group `{group}`: its members cannot gather")]
     Group { group: String },
-    #[error("an OpenShift bootstrap host alone can find its own address")]
+    #[error("only an OpenShift bootstrap host can discover its own address")]
     OwnAddress,
-    #[error("a host that finds its own address makes an authority of its own")]
+    #[error("a host that discovers its own address creates its own CA")]
     OwnAuthority,
-    #[error("a private key would lie in the installer's source, the same for every cluster")]
+    #[error(
+        "refusing to write a private key into the installer's source: it would be the same for every cluster"
+    )]
     KeysInSource,
     #[error("`{way}` cannot be rendered as `{format}`: `--format {format}` does not go with it")]
     Combination { way: &'static str, format: &'static str },
@@ -135,9 +137,9 @@ pub enum RenderError {
     Snippet { bytes: usize },
     #[error("invalid certificate `{text}`")]
     Leaf { text: String },
-    #[error("`{url}` is no store that several hubs share")]
+    #[error("invalid store `{url}`: several hubs cannot share it")]
     Store { url: String },
-    #[error("{replicas} hubs beside each other are refused")]
+    #[error("refusing to render {replicas} hubs")]
     Replicas { replicas: u32 },
     #[error("certificates cannot live {days} days")]
     Days { days: u32 },

@@ -75,7 +75,7 @@ fn stages(settings: &Settings, days: u32) -> Vec<Stage> {
     vec![
         Stage {
             name: "certs",
-            what: "The address, and in one act everything that depends on it: nobody keeps the authority's key",
+            what: "The address, and in one step everything that depends on it: the CA key is not kept",
             commands: certificates(settings, days),
         },
         Stage { name: "server-bootstrap", what: "The server", commands: server },

@@ -94,7 +94,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
         },
         Step {
             name: "verify",
-            what: "look whether anything is left",
+            what: "check that nothing is left",
             why: "what was not seen to be gone is not gone",
             commands: verify(settings),
         },

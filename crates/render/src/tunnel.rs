@@ -143,7 +143,7 @@ pub fn egress(target: Target) -> Value {
     json!({
         "apiVersion": "apiserver.k8s.io/v1beta1",
         "kind": "EgressSelectorConfiguration",
-        "# egressSelections": "What is not named here (etcd, controlplane) is dialled directly, as before.",
+        "# egressSelections": "Other destinations (etcd, controlplane) are dialed directly, as before.",
         "egressSelections": [{
             "name": "cluster",
             "connection": {
@@ -155,7 +155,7 @@ pub fn egress(target: Target) -> Value {
 }
 
 fn new_package(settings: &Settings) -> Package {
-    let about = "Agents of the tunnel into a cluster that is being born";
+    let about = "Agents of the tunnel into a bootstrapping cluster";
     let mut package = Package::new(PACKAGE, about, settings.target);
     package.machines = Machines::FirstControlPlane;
     package.download.clone_from(&settings.download);
@@ -292,7 +292,7 @@ fn unit(settings: &Settings) -> String {
     let arguments = server_arguments(settings).join(" \\\n  ").replacen(" \\\n  ", " ", 1);
     let writable = match settings.target {
         Target::Openshift => format!(
-            "# The socket's folder lies below /etc, and is there with the egress configuration.\nReadWritePaths={folder}\n"
+            "# The directory of the socket is below /etc, created with the egress configuration.\nReadWritePaths={folder}\n"
         ),
         _ => String::new(),
     };

@@ -112,7 +112,7 @@ enum BundleError {
         #[source]
         source: io::Error,
     },
-    #[error("cannot remember what was brought")]
+    #[error("cannot record delivered bundles")]
     Remember(#[source] durable::Error),
     #[error("cannot sign the bundle")]
     Sign(#[source] KeepError),
@@ -120,9 +120,7 @@ enum BundleError {
     NoRoom,
     #[error("no bundle was made: {0}")]
     NotMade(String),
-    #[error(
-        "no bundle was made, though it was begun {MAX_TRIES} times: `dmesg` may say that memory was short"
-    )]
+    #[error("no bundle after {MAX_TRIES} attempts: `dmesg` may report a lack of memory")]
     Exhausted,
     #[error("no bundle was made within {} s", MAKING_LIMIT.as_secs())]
     Hung,
@@ -222,11 +220,11 @@ impl Bundle {
         if let Some(path) = path
             && let Err(error) = std::fs::remove_file(path)
         {
-            tracing::warn!(path = %path.display(), %error, "A bundle that is of no more use stays on the disk.");
+            tracing::warn!(path = %path.display(), %error, "cannot remove an obsolete bundle");
         }
         // The removed bundle has freed space on a full disk.
         if let Err(error) = written.or_else(|_| self.write(&brought)) {
-            tracing::warn!(error = %chain(&error), "What was brought is remembered in memory only.");
+            tracing::warn!(error = %chain(&error), "cannot store the list of delivered bundles");
         }
         self.brought = Some(brought);
     }

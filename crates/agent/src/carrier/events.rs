@@ -42,7 +42,7 @@ pub struct Events {
 
 #[derive(Debug, thiserror::Error)]
 pub enum EventsError {
-    #[error("`{0}` is no address for events: `https://…`, or `http://` to this machine itself")]
+    #[error("invalid events URL `{0}`: must be `https://…`, or `http://` to this machine")]
     Address(String),
     #[error("cannot prepare the network")]
     Network(#[source] NetworkError),

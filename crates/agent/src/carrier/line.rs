@@ -56,9 +56,9 @@ pub(super) enum Sent<'a> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    #[error("`{0}` is no object: `NAMESPACE/NAME`")]
+    #[error("invalid object `{0}`: must be `NAMESPACE/NAME`")]
     Object(String),
-    #[error("`{0}` is no address of a hub: `https://HOST[:PORT]`, or `http://` to this machine itself")]
+    #[error("invalid hub URL `{0}`: must be `https://HOST[:PORT]`, or `http://` to this machine")]
     Address(String),
     #[error("no neighbour is named")]
     NoNeighbour,

@@ -71,11 +71,11 @@ pub struct NetworkError(#[source] std::io::Error);
 #[derive(Debug, thiserror::Error)]
 pub enum CarryError {
     /// The receiver is unreachable or overloaded.
-    #[error("it will be tried again")]
+    #[error("it will be retried")]
     Later(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The receiver does not accept this report from this node. A first boot may begin under a name that is
     /// not the machine's own, and reports under the right name must not wait behind it.
-    #[error("the other side does not take it from this node")]
+    #[error("the server rejects reports of this node")]
     NotPermitted(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The receiver will never accept this report.
     #[error("the report was refused for good")]
@@ -121,7 +121,7 @@ pub(crate) fn carry(carrier: &mut dyn Carrier, spool: &Spool<'_>, news: &Receive
             Err(error) => {
                 failed += 1;
                 let pause = BACKOFF.pause_after(failed);
-                tracing::warn!(carrier = carrier.name(), failed, error = %chain(&error), "A report was not brought.");
+                tracing::warn!(carrier = carrier.name(), failed, error = %chain(&error), "report delivery failed");
                 pause
             }
         };
@@ -139,11 +139,11 @@ pub(crate) fn carry(carrier: &mut dyn Carrier, spool: &Spool<'_>, news: &Receive
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeliverError {
-    #[error("cannot bring the last report again")]
+    #[error("cannot deliver the last report again")]
     Idle(#[source] CarryError),
     #[error("cannot use the spool")]
     Spool(#[source] SpoolError),
-    #[error("cannot bring report {id}")]
+    #[error("cannot deliver report {id}")]
     Carry {
         id: ReportId,
         #[source]
@@ -160,10 +160,10 @@ pub(crate) fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<()
         match carrier.carry(id, &envelope) {
             Ok(()) => {}
             Err(error @ CarryError::Never(_)) => {
-                tracing::error!(carrier = carrier.name(), report = %id, error = %chain(&error), "A report is given up.");
+                tracing::error!(carrier = carrier.name(), report = %id, error = %chain(&error), "report discarded");
             }
             Err(error @ CarryError::NotPermitted(_)) if newest != Some(id) => {
-                tracing::warn!(carrier = carrier.name(), report = %id, error = %chain(&error), "A report is given up for a newer one.");
+                tracing::warn!(carrier = carrier.name(), report = %id, error = %chain(&error), "report replaced by a newer one");
             }
             Err(source) => {
                 if matches!(source, CarryError::NotPermitted(_)) {
@@ -175,7 +175,7 @@ pub(crate) fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<()
         // If the removal fails, the spool remembers the report as delivered, and later reports do not wait
         // for the disk.
         if let Err(error) = spool.remove(id) {
-            tracing::warn!(carrier = carrier.name(), report = %id, error = %chain(&error), "A report that was brought stays in the spool.");
+            tracing::warn!(carrier = carrier.name(), report = %id, error = %chain(&error), "cannot remove a delivered report from the spool");
         }
     }
     Ok(())

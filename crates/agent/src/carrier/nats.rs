@@ -28,7 +28,7 @@ pub struct Nats {
 pub enum NatsWayError {
     #[error("cannot find the server")]
     Server(#[source] InvalidServer),
-    #[error("`{0}` is no subject: names of letters, digits, `-` and `_`, with dots between them")]
+    #[error("invalid subject `{0}`: must be names of letters, digits, `-` and `_`, separated by dots")]
     Subject(String),
     #[error("cannot prepare the network")]
     Network(#[source] NetworkError),

@@ -115,7 +115,7 @@ pub fn shown(machine: &Machine, heard: &Heard, now: Timestamp, words: &Words) ->
         (State::Unknown, _) => quiet(Status::Unknown, UNDECIDED, told),
         (State::Running, _) if now.duration_since(heard.last_seen) > SILENT_AFTER => {
             let phase = heard.phase.map_or("an unknown phase", |phase| phase.name());
-            let message = format!("Nothing was heard for {} minutes, since {phase}", SILENT_AFTER.as_mins());
+            let message = format!("No report for {} minutes, since {phase}", SILENT_AFTER.as_mins());
             quiet(Status::Unknown, SILENT, words.page(&message, heard))
         }
         (State::Running, _) => {

@@ -124,7 +124,7 @@ pub async fn observe(
             Err(error) => {
                 tracing::warn!(
                     error = %chain(&error),
-                    "The hub was not heard: conditions stay as they are, except where a Node is ready."
+                    "hub query failed; conditions are kept, except for ready Nodes"
                 );
                 hearing = Hearing::Deaf;
             }
@@ -167,11 +167,7 @@ async fn nodes(hub: &dyn Hub, limit: u64, max_pages: usize) -> Result<(Vec<Heard
             _ => break,
         }
     }
-    tracing::warn!(
-        heard = all.len(),
-        unread,
-        "Not every node was heard: of the others nothing is taken away."
-    );
+    tracing::warn!(heard = all.len(), unread, "hub data incomplete; conditions of other nodes are kept");
     Ok((all, Hearing::Partial))
 }
 

@@ -105,7 +105,7 @@ async fn work(controller: &Controller, mut leading: Leading) {
             }
             Err(error) => {
                 controller.metrics.looks_failed.increment();
-                tracing::warn!(error = %chain(&error), "The cluster could not be looked at.");
+                tracing::warn!(error = %chain(&error), "cluster observation failed");
                 false
             }
         };
@@ -136,7 +136,7 @@ async fn carry_out(controller: &Controller, leading: &Leading, look: &Look, memo
             Ok(Outcome::Conflict) => {
                 memory.failed.insert(uid.clone(), look.world.now);
                 controller.metrics.conflicts.increment();
-                tracing::warn!(?action, "Somebody else owns what is ours: it is left to them.");
+                tracing::warn!(?action, "another writer owns a field; skipped");
             }
             Err(error) => {
                 controller.metrics.writes_failed.increment();
@@ -167,12 +167,17 @@ async fn tell(controller: &Controller, shape: Shape, action: &Action) {
             condition.status == Status::False,
         ),
         Action::Hook { machine } => {
-            (machine, "EvidenceHeld", "Its end is held back until its bundle is in the hub", false)
+            (machine, "EvidenceHeld", "Deletion waits until the hub has the bundle", false)
         }
-        Action::Unhook { machine } => (machine, "EvidenceReleased", "Its end is no longer held back", false),
+        Action::Unhook { machine } => (machine, "EvidenceReleased", "Deletion no longer waits", false),
         _ => return,
     };
-    tracing::info!(machine = machine.name, namespace = machine.namespace, reason, "A Machine was told.");
+    tracing::info!(
+        machine = machine.name,
+        namespace = machine.namespace,
+        reason,
+        "machine condition written"
+    );
     let event = Event {
         about: Subject::Object { kind: &shape.machine(), place: machine.place(), uid: &machine.uid },
         component: MANAGER,

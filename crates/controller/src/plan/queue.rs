@@ -85,7 +85,7 @@ fn reason_of_wave(policy: &Policy, world: &World, name: &str) -> Option<Why> {
     if others.len() > policy.max_failed {
         let named = others.first().map(|name| name.as_str()).unwrap_or_default();
         let message = format!(
-            "`{named}` failed: no other is begun until it is asked for again or its NodeBootstrap is deleted"
+            "`{named}` failed: no other is started until it is requested again or its NodeBootstrap is deleted"
         );
         return Some(Why { reason: "Stopped", message });
     }

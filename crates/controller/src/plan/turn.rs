@@ -138,7 +138,7 @@ impl Turn<'_> {
         }
         // Last check that the node is still cordoned and drained.
         if node.cordon == Cordon::None || !drain::look(&node.pods, &self.policy.drain).is_empty() {
-            return vec![self.enter(Phase::Draining, "", "its pods are asked to go once more")];
+            return vec![self.enter(Phase::Draining, "", "its pods are evicted again")];
         }
         if !self.has_room(node) {
             return self.hindered("MaxUnavailable", "as many others are away as may be");
@@ -275,8 +275,8 @@ impl Turn<'_> {
         }
         if actions.is_empty() {
             let message = match node.cordon {
-                Cordon::Foreign => "its new life has begun; it stays cordoned, as it was before",
-                _ => "its new life has begun",
+                Cordon::Foreign => "it runs its new configuration; it stays cordoned, as before",
+                _ => "it runs its new configuration",
             };
             actions.push(self.ended(Phase::Done, "", message));
         }
@@ -314,7 +314,7 @@ impl Turn<'_> {
     }
 
     fn cancel(&self, node: &Node) -> Vec<Action> {
-        let message = "the label was taken off before anything happened";
+        let message = "the label was removed before anything happened";
         let end = End { phase: Phase::Cancelled, reason: "", message, cordon: Keep::GivenBack };
         self.give_up(node, &end)
     }
@@ -444,7 +444,7 @@ fn with_told(record: Record, told: Option<&Told>) -> Record {
     let message = match &told.detail {
         _ if record.phase != Phase::Running => record.message.clone(),
         State::Failed { reason, step, retryable: true } => {
-            format!("`{step}` failed for now and is tried again: {reason}")
+            format!("`{step}` failed and is retried: {reason}")
         }
         state => format!("the node says it is {}", state.name()),
     };

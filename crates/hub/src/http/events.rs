@@ -47,7 +47,7 @@ impl Events {
                         if changed { CALM } else { LOOK_EVERY }
                     }
                     Err(error) => {
-                        tracing::warn!(error = %chain(&error), "Changes could not be looked for.");
+                        tracing::warn!(error = %chain(&error), "polling for changes failed");
                         CALM
                     }
                 };

@@ -97,7 +97,7 @@ pub(crate) const ROUTES: &[Route] = &[
                 parameter("cause", "string", "Only nodes with this cause; `none`: with none"),
                 parameter("phase", "string", "Only nodes in this phase"),
                 parameter("q", "string", "Only nodes whose name, title or cause holds this"),
-                parameter("limit", "integer", "Nodes on a page, 200 unless told, 1000 at most"),
+                parameter("limit", "integer", "Nodes per page (default 200, at most 1000)"),
                 parameter("offset", "integer", "Nodes to leave out"),
             ],
             "Fleet",
@@ -112,14 +112,14 @@ pub(crate) const ROUTES: &[Route] = &[
         path: "/api/v1/nodes",
         operation: Operation::Nodes,
         methods: &[get(
-            "Every node, by name. Page by page with `after`, nobody is left out or told twice, however nodes change meanwhile",
+            "All nodes, by name. Paging with `after` returns every node exactly once, even if nodes change meanwhile",
             &[
                 parameter(
                     "after",
                     "string",
                     "Only nodes whose name comes after this one, which need not exist",
                 ),
-                parameter("limit", "integer", "Nodes on a page, 200 unless told, 1000 at most"),
+                parameter("limit", "integer", "Nodes per page (default 200, at most 1000)"),
             ],
             "NodePage",
         )],
@@ -146,7 +146,7 @@ pub(crate) const ROUTES: &[Route] = &[
             "The turns of a node's verdict, newest first",
             &[
                 parameter("before", "integer", "Only turns before this one"),
-                parameter("limit", "integer", "Turns on a page, 50 unless told, 1000 at most"),
+                parameter("limit", "integer", "Verdict changes per page (default 50, at most 1000)"),
             ],
             "History",
         )],
@@ -193,7 +193,7 @@ pub(crate) const ROUTES: &[Route] = &[
             ),
             Method {
                 name: "post",
-                summary: "Take in one event of an in-place bootstrap. `attempt` and `sequence` name it: events may come in any \
+                summary: "Store one event of an in-place bootstrap. `attempt` and `sequence` identify it: events may arrive in any \
                           order and more than once. An answer of 200 means that it is on the disk.",
                 caller: "node",
                 parameters: &[],
@@ -206,7 +206,7 @@ pub(crate) const ROUTES: &[Route] = &[
         path: "/api/v1/progress",
         operation: Operation::Progress,
         methods: &[get(
-            "In-place bootstraps, one line per node with its newest event, the one heard last first, 1000 at most",
+            "In-place bootstraps, one line per node with its newest event, last received first, at most 1000",
             &[],
             "ProgressLines",
         )],
@@ -226,8 +226,8 @@ pub(crate) const ROUTES: &[Route] = &[
         methods: &[get(
             "How many nodes turned to each cause, in steps of time",
             &[
-                parameter("hours", "integer", "How far back, 24 unless told, 744 at most"),
-                parameter("steps", "integer", "In how many steps, 24 unless told, 500 at most"),
+                parameter("hours", "integer", "Hours to go back (default 24, at most 744)"),
+                parameter("steps", "integer", "Number of steps (default 24, at most 500)"),
             ],
             "CauseTrend",
         )],
@@ -264,7 +264,7 @@ pub(crate) const ROUTES: &[Route] = &[
             &[
                 parameter("path", "string", "Only of this file"),
                 parameter("from", "integer", "The first line, counted from 1"),
-                parameter("count", "integer", "How many, 200 unless told, 2000 at most"),
+                parameter("count", "integer", "Number of lines (default 200, at most 2000)"),
                 parameter("q", "string", "Only lines that hold this"),
             ],
             "LogPage",

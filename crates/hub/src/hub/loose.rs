@@ -23,7 +23,7 @@ impl Hub {
                 Ok(digests) if digests.is_empty() => return,
                 Ok(digests) => digests,
                 Err(error) => {
-                    tracing::warn!(error = %chain(&error), "Bundles to be removed could not be looked for.");
+                    tracing::warn!(error = %chain(&error), "query for unwanted bundles failed");
                     return;
                 }
             };
@@ -39,7 +39,7 @@ impl Hub {
                 }
             }
             if let Some((digest, error)) = failure {
-                tracing::warn!(digest, error = %chain(&error), "A bundle could not be removed; it will be tried again.");
+                tracing::warn!(digest, error = %chain(&error), "bundle removal failed");
                 return;
             }
         }
@@ -54,7 +54,7 @@ impl Hub {
                 Ok(found) if found.is_empty() => continue,
                 Ok(found) => self.store.make_loose(found, now).await,
                 Err(error) => {
-                    tracing::warn!(error = %chain(&error), "Bundles without a record could not be looked for.");
+                    tracing::warn!(error = %chain(&error), "query for bundles without a record failed");
                     return;
                 }
             };

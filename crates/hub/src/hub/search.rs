@@ -82,7 +82,7 @@ impl Hub {
                 let words = Arc::clone(&words);
                 // A large report occupies a core for a while, so it is searched on the blocking pool.
                 let looked = permit.run_blocking(move || lines_with(&words, &report)).await;
-                let looked = looked.map_err(|_| Problem::new(500, "Defect", "a report was not looked at"))?;
+                let looked = looked.map_err(|_| Problem::new(500, "Defect", "a report was not searched"))?;
                 permit = looked.1;
                 lines = looked.0.map_err(|error| unreadable(&error))?;
             }

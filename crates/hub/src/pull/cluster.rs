@@ -70,7 +70,7 @@ pub(super) async fn follow(place: PulledCluster, found: watch::Sender<Option<Arc
             }
             Err(error) => {
                 if failed == 0 {
-                    tracing::warn!(cluster = place.name, error = %chain(&error), "A cluster was not looked at.");
+                    tracing::warn!(cluster = place.name, error = %chain(&error), "cluster discovery failed");
                 }
                 failed = failed.saturating_add(1);
             }

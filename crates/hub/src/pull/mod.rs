@@ -167,7 +167,7 @@ struct Told {
 enum PullError {
     #[error("cannot ask the agent")]
     Talk(#[source] TalkError),
-    #[error("it took longer than {} s to tell what others left with it", NEIGHBOURS_PATIENCE.as_secs())]
+    #[error("it did not list the reports of its peers within {} s", NEIGHBOURS_PATIENCE.as_secs())]
     Long,
     #[error("its report was not taken: {0}")]
     Refused(String),
@@ -387,7 +387,7 @@ impl Book {
             Err(error) => {
                 if page.failed == 0 {
                     let (error, hint) = (chain(&error), error.hint());
-                    tracing::warn!(agent = %told.agent, %error, hint, "An agent was asked in vain.");
+                    tracing::warn!(agent = %told.agent, %error, hint, "agent poll failed");
                 }
                 page.failed = page.failed.saturating_add(1);
             }
@@ -527,7 +527,7 @@ impl Question {
             Some(Ok(_)) => Ok(()),
             Some(Err(Problem { detail, retry: false, .. })) => Err(PullError::Unfit(detail)),
             Some(Err(Problem { detail, .. })) => Err(PullError::Bundle(detail)),
-            None => Err(PullError::Bundle("it did not come to its end in time".to_owned())),
+            None => Err(PullError::Bundle("it did not complete in time".to_owned())),
         }
     }
 }

@@ -181,22 +181,20 @@ pub enum Refusal {
     )]
     Replay,
     #[error(
-        "the node signed earlier reports, and this one is not signed by the same key; if the machine was installed anew, have an \
+        "the node signed earlier reports, and this one is not signed by the same key; if the machine was reinstalled, have an \
          operator forget the node (`landfall hub forget NODE`); if two machines have this name, name their clusters (`/etc/landfall/cluster`)"
     )]
     WrongKey,
     #[error("the node was forgotten, and had said this or something newer by then: this is a replay")]
     Forgotten,
-    #[error(
-        "its sender could be any of many nodes, and only a signature tells which: the report must be signed"
-    )]
+    #[error("its sender could be any of several nodes, so the report must be signed")]
     NotSigned,
     #[error(
         "the node is known without a key, and the sender could be any of many; use a credential of the node's own, or have an \
          operator forget the node (`landfall hub forget NODE`)"
     )]
     KnownUnsigned,
-    #[error("more than {NEW_NODES_A_MINUTE} nodes became known by this way within a minute; come again")]
+    #[error("more than {NEW_NODES_A_MINUTE} new nodes by this carrier within a minute; retry later")]
     TooManyNew,
 }
 

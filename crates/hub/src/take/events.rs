@@ -67,15 +67,15 @@ struct Named {
 
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
-    #[error("it is no JSON")]
+    #[error("not JSON")]
     Json(#[source] serde_json::Error),
-    #[error("it is no CloudEvent: an object with text in `specversion`, `id`, `source` and `type`")]
+    #[error("not a CloudEvent: must be an object with text in `specversion`, `id`, `source` and `type`")]
     NotAnEvent,
     #[error("it is not of CloudEvents 1.0")]
     Version,
     #[error("its type is not `{TYPE}`")]
     Type,
-    #[error("its id is no report's")]
+    #[error("invalid CloudEvent `id`: must be a report UUID")]
     Id,
     #[error("its data cannot be read: JSON, or JSON in base64 under `data_base64`")]
     Data,
@@ -181,7 +181,7 @@ impl Hub {
             (Some(envelope), _) => envelope,
             (None, Some(reference)) => &self.referred(&event, reference).await?,
             (None, None) => {
-                let detail = "it holds no signed report and refers to none: have agents send events with `--objects`, or \
+                let detail = "it contains no signed report and refers to none: have agents send events with `--objects`, or \
                               without it";
                 return Err(Problem::new(422, "Not a report", detail));
             }
@@ -201,7 +201,7 @@ impl Hub {
         let refused = |detail: &str| Problem::new(422, "Not a report", detail);
         let bucket = self.bucket.get();
         let bucket =
-            bucket.ok_or_else(|| refused("it is elsewhere, and this hub was not told of an object store"))?;
+            bucket.ok_or_else(|| refused("it is stored elsewhere, and this hub has no object store"))?;
         let key = event.key().filter(|key| bucket.url(key) == reference);
         let key =
             key.ok_or_else(|| refused("it is not where agents put reports in this hub's object store"))?;

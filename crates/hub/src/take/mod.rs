@@ -156,7 +156,7 @@ fn believed(report: Result<Arrival, ReportError>) -> Result<Arrival, Problem> {
         return Err(Problem::new(
             403,
             "Not permitted",
-            "it is not signed, and by this way anybody could send it",
+            "it is not signed, and this carrier does not authenticate senders",
         ));
     }
     Ok(arrival)

@@ -111,7 +111,7 @@ async fn round(
     if listed.len() == MAX_LISTED {
         tracing::warn!(
             MAX_LISTED,
-            "The bucket holds more reports than are looked at: have old ones deleted, by a rule of the bucket or by the hub."
+            "The bucket contains more reports than are read: delete old ones with a rule of the bucket or by the hub."
         );
     }
     let waiting = nodes(listed, oldest);
@@ -138,7 +138,7 @@ async fn round(
     if let Some((_, error)) = denied.first() {
         // The error text names the object.
         let (reports, error) = (denied.len(), chain(error));
-        tracing::warn!(reports, %error, "The object store does not give or delete some reports; they are tried again in ten minutes, the others are taken.");
+        tracing::warn!(reports, %error, "The object store does not return or delete some reports; they are retried in ten minutes, the others are ingested.");
     }
     settled.denied.extend(denied.into_iter().map(|(id, _)| id));
     result

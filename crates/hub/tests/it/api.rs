@@ -99,7 +99,7 @@ fn a_node_tells_its_story() {
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
-    assert!(hub.get(&format!("/nodes/n1?turn={}", turns[1]["turn"])).text().contains("a report of the past"));
+    assert!(hub.get(&format!("/nodes/n1?turn={}", turns[1]["turn"])).text().contains("an earlier report"));
     assert_eq!(hub.get("/nodes/n2").status, 404);
     assert_eq!(hub.get("/api/v1/nodes/n2").status, 404);
     let forgotten = hub.request("DELETE", "/api/v1/nodes/n1", &[], b"");

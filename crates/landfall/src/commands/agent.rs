@@ -20,7 +20,7 @@ const NAMED: usize = 20;
 /// Follow this machine's bootstrap and report on it, or collect a bundle with `--once`
 ///
 /// Without `--once` it follows the journal and cloud-init's logs of this boot until it is stopped, keeps the last report in
-/// `--state`, and brings reports to where it is told. With `--once` it collects the machine's evidence into a bundle, written
+/// `--state`, and delivers reports by the configured carriers. With `--once` it collects the machine's evidence into a bundle, written
 /// while it is collected, with all secrets replaced. `landfall diagnose` reads it, and so does everything that reads an
 /// OpenShift log bundle.
 #[derive(Args)]
@@ -206,7 +206,7 @@ fn cut_short(error: anyhow::Error) -> Failure {
             )
         }
         Some(io::ErrorKind::BrokenPipe) => {
-            Failure::new(error, "whoever reads standard output ended before the bundle did")
+            Failure::new(error, "the reader of standard output ended before the bundle was complete")
         }
         _ => error.into(),
     }
@@ -256,7 +256,7 @@ fn summary(manifest: &BundleManifest, packed: u64, to: &str, sealed: bool) -> St
         text += "hint: run as root to collect what may not be read\n";
     }
     if by_reason.values().flatten().any(|item| item.source.starts_with(DROP_INS)) {
-        text += &format!("hint: mend or remove the file in `{DROP_INS}`; everything else was collected\n");
+        text += &format!("hint: fix or remove the file in `{DROP_INS}`; everything else was collected\n");
     }
     text + &next_step(to, sealed)
 }

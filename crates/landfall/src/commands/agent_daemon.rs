@@ -18,11 +18,11 @@ pub(crate) const BUCKET_HINT: &str = "write it as `s3://BUCKET/PREFIX?region=NAM
 /// This binary, even if its file was replaced meanwhile.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// How the daemon works; `--once` has no use for these.
+/// Options of the daemon; `--once` ignores them.
 #[derive(Args)]
 #[command(next_help_heading = "Following the boot (without --once)")]
 pub(crate) struct Daemon {
-    /// Where the last report and what is yet to be brought are kept
+    /// Directory for the last report and undelivered reports
     #[arg(long, value_name = "DIR", default_value = "/var/lib/landfall/agent", conflicts_with = "once")]
     state: PathBuf,
 
@@ -50,7 +50,7 @@ pub(crate) struct Daemon {
     #[arg(long, requires = "hub")]
     no_bundle: bool,
 
-    /// Write each report into this folder, for somebody else to take away
+    /// Write each report into this directory, for another process to collect
     #[arg(long, value_name = "DIR", conflicts_with = "once")]
     report_folder: Option<PathBuf>,
 
@@ -61,9 +61,9 @@ pub(crate) struct Daemon {
     ways: WayArguments,
 }
 
-/// The port to be asked on.
+/// The port for requests.
 #[derive(Args)]
-#[command(next_help_heading = "Being asked (without --once)")]
+#[command(next_help_heading = "Port for requests (without --once)")]
 struct PortArguments {
     /// Serve `/report`, `/bundle` and `/livez` to operators, viewers and administrators: `[ADDRESS:]PORT`, 8710 by convention
     #[arg(
@@ -75,7 +75,7 @@ struct PortArguments {
     )]
     serve: Option<SocketAddr>,
 
-    /// The certificate to serve with, PEM; files are looked at again when they change
+    /// Server certificate (PEM); reloaded when the files change
     #[arg(long, value_name = "FILE", requires = "serve")]
     serve_cert: Option<PathBuf>,
 
@@ -88,9 +88,9 @@ struct PortArguments {
     serve_client_ca: Option<PathBuf>,
 }
 
-/// Other ways out.
+/// Other carriers.
 #[derive(Args)]
-#[command(next_help_heading = "Other ways for reports (without --once)")]
+#[command(next_help_heading = "Other carriers (without --once)")]
 struct WayArguments {
     /// Put reports into this bucket: `s3://BUCKET[/PREFIX][?region=R&endpoint=URL]`, `gs://BUCKET[/PREFIX]`,
     /// `az://CONTAINER[/PREFIX]?account=NAME[&endpoint=URL]`
@@ -146,7 +146,7 @@ struct WayArguments {
     #[arg(long, value_name = "FILE", requires = "nats_cert")]
     nats_key: Option<PathBuf>,
 
-    /// Leave the last report with this node's agent, for whoever asks it: `HOST:PORT`; may be repeated, one is enough
+    /// Leave the last report with the agent of this peer, which serves it: `HOST:PORT` (repeatable; one is enough)
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -249,7 +249,9 @@ impl WayArguments {
             let location = url.parse::<Location>();
             let location = location.map_err(|error| Failure::usage(error, BUCKET_HINT))?;
             let store = ObjectStore::new(location, credentials, self.objects_ca.clone());
-            store.map(Some).map_err(|error| Failure::new(error, "see whether the machine is out of threads"))
+            store
+                .map(Some)
+                .map_err(|error| Failure::new(error, "check whether the machine is out of threads"))
         };
         if let Some(store) = bucket()? {
             carriers.push(Box::new(store));

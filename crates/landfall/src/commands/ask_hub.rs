@@ -25,7 +25,7 @@ pub(super) struct AskHub {
     #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 
-    /// Come with this certificate of a viewer or operator, PEM
+    /// Client certificate of a viewer or operator (PEM)
     #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_CLIENT_CERTIFICATE", requires = "client_key")]
     client_certificate: Option<PathBuf>,
 
@@ -65,10 +65,9 @@ pub(super) fn explain(error: ClientError) -> Failure {
             "give PEM files: the hub's CA with `--ca`, a matching pair with `--client-certificate` and `--client-key`",
             Exit::Failed,
         ),
-        ClientError::Http(HttpError::CertificateRejected { .. }) => (
-            "come with a certificate that is still valid, of the authority the hub knows by `--client-ca`",
-            Exit::NotPermitted,
-        ),
+        ClientError::Http(HttpError::CertificateRejected { .. }) => {
+            ("use an unexpired client certificate issued by the hub's `--client-ca`", Exit::NotPermitted)
+        }
         ClientError::Refused { status: 401 | 403, .. } => (
             "name a token of a viewer or operator with `--token-file`, or a certificate with `--client-certificate`",
             Exit::NotPermitted,

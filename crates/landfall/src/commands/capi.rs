@@ -27,7 +27,7 @@ pub(super) struct Capi {
     #[arg(long = "capi", id = "capi")]
     is_wanted: bool,
 
-    /// The hub that is asked what nodes say
+    /// Hub to read reports from
     #[arg(long, value_name = "URL", requires = "capi")]
     hub: Option<String>,
 
@@ -35,7 +35,7 @@ pub(super) struct Capi {
     #[arg(long, value_name = "FILE", requires = "hub")]
     hub_ca: Option<PathBuf>,
 
-    /// A file with a token of a viewer, read at every look
+    /// File with a viewer token, read on every pass
     #[arg(long, value_name = "FILE", requires = "hub")]
     hub_token_file: Option<PathBuf>,
 
@@ -47,7 +47,7 @@ pub(super) struct Capi {
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "hub")]
     hold_evidence: Option<Duration>,
 
-    /// Between two looks
+    /// Time between two passes
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "capi")]
     every: Duration,
 
@@ -78,9 +78,9 @@ impl Capi {
         let removed = tear_down(cluster).await.map_err(|error| {
             Failure::new(error, "use an account that may list Machines and patch them and their status")
         })?;
-        output::print(&format!("Taken off: hooks {}, conditions {}\n", removed.hooks, removed.conditions))?;
+        output::print(&format!("Removed: hooks {}, conditions {}\n", removed.hooks, removed.conditions))?;
         if removed.failed > 0 {
-            let left = anyhow::anyhow!("{} could not be taken off", removed.failed);
+            let left = anyhow::anyhow!("cannot remove {} hooks or conditions", removed.failed);
             return Err(Failure::new(left, "the log says why; run it again").exit(Exit::TryLater));
         }
         Ok(Exit::Done)
@@ -107,7 +107,7 @@ impl Capi {
             })?;
         } else {
             // Errors are ignored: standard error may be closed.
-            let _ = writeln!(io::stderr(), "Without `--hub` only BootstrapReports of the cluster are heard");
+            let _ = writeln!(io::stderr(), "Without `--hub`, only BootstrapReports of the cluster are read");
         }
         Ok(Controller {
             cluster,

@@ -39,7 +39,7 @@ impl Connect {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let (host, port) = self.target.rsplit_once(':').unwrap_or_default();
         if host.is_empty() || port.parse::<u16>().is_err() {
-            let error = anyhow::anyhow!("`{}` is no HOST:PORT", self.target);
+            let error = anyhow::anyhow!("invalid target `{}`: must be HOST:PORT", self.target);
             return Err(
                 Failure::new(error, "an IPv6 address needs brackets: `[fd00::5]:22`").exit(Exit::Usage)
             );

@@ -49,7 +49,7 @@ pub(crate) struct Controller {
     #[arg(long, value_name = "IMAGE", default_value = "landfall:latest")]
     image: String,
 
-    /// Look after nodes with these labels only, as `kubectl -l` takes it
+    /// Manage only nodes with these labels (selector as in `kubectl -l`)
     #[arg(long, value_name = "LABELS", default_value = "", hide_default_value = true)]
     selector: String,
 
@@ -69,7 +69,7 @@ pub(crate) struct Controller {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration)]
     pause: Duration,
 
-    /// How many nodes may have failed before no other is begun
+    /// Maximum number of failed nodes before no other is started
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     max_failed: usize,
 
@@ -89,7 +89,7 @@ pub(crate) struct Controller {
     #[arg(long)]
     delete_emptydir_data: bool,
 
-    /// How long to wait for the first word of the pod on a node
+    /// Timeout for the first message of the pod on a node
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration)]
     claim_timeout: Duration,
 
@@ -97,11 +97,11 @@ pub(crate) struct Controller {
     #[arg(long, value_name = "TIME", default_value = "3h", value_parser = duration)]
     return_timeout: Duration,
 
-    /// Approve certificates of nodes that are being made anew, when everything about the request is the node's own
+    /// Approve certificates of re-bootstrapping nodes if every part of the request matches the node
     #[arg(long)]
     approve_certificates: bool,
 
-    /// Who may ask for a node's first certificate, beside members of `system:bootstrappers`; may be repeated
+    /// User that may request a node's first certificate, besides members of `system:bootstrappers` (repeatable)
     #[arg(long, value_name = "USER", default_value = OPENSHIFT_BOOTSTRAPPER, requires = "approve_certificates")]
     bootstrap_user: Vec<String>,
 
@@ -113,7 +113,7 @@ pub(crate) struct Controller {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// Who this one is among the controllers [default: the host's name]
+    /// Identity of this replica in leader election [default: host name]
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
 
@@ -191,13 +191,13 @@ impl Controller {
         };
         if !is_name(self.namespace()) {
             return wrong(
-                format!("`{}` is no name of a namespace", self.namespace()),
+                format!("invalid namespace `{}`: must be a DNS-1123 label", self.namespace()),
                 "lower-case letters, digits and `-`",
             );
         }
         if let Some(name) = self.secret_template.as_ref().filter(|name| !is_name(name)) {
             return wrong(
-                format!("`{name}` is no name of a Secret"),
+                format!("invalid Secret name `{name}`: must be a DNS-1123 subdomain"),
                 "lower-case letters, digits, `-` and `.`",
             );
         }

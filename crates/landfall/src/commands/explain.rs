@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-/// Tell what is known about a cause, or list all causes
+/// Describe a cause, or list all causes
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -25,9 +25,9 @@ Examples:
   landfall gateway --mode splice --listen 0.0.0.0:6443 --upstream 127.0.0.1:7443
   curl --cert admin.crt --key admin.key https://api.example.org:6443/bootstrap -o bundle.tar.gz
 
-Settings stand in /etc/landfall/gateway.toml and gateway.toml.d/*.toml; flags win. docs/guides/gateway.md has them all.")]
+Settings are read from /etc/landfall/gateway.toml and gateway.toml.d/*.toml; flags override them. docs/guides/gateway.md lists all.")]
 pub(crate) struct Gateway {
-    /// The settings; drop-ins lie beside them in FILE.d [default: /etc/landfall/gateway.toml, if there]
+    /// Settings; drop-ins are in FILE.d [default: /etc/landfall/gateway.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -35,11 +35,11 @@ pub(crate) struct Gateway {
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<SocketAddr>,
 
-    /// What becomes of TLS connections
+    /// Handling of TLS connections
     #[arg(long, value_enum)]
     mode: Option<Mode>,
 
-    /// What load balancers are told when the local API server goes
+    /// Response to load balancers when the local API server stops
     #[arg(long, value_enum)]
     readiness: Option<Readiness>,
 
@@ -47,7 +47,7 @@ pub(crate) struct Gateway {
     #[arg(long, value_name = "ADDRESS")]
     upstream: Option<SocketAddr>,
 
-    /// Redirect connections to this port here, while that does good
+    /// Redirect this port to the gateway while the API is reachable through it
     #[arg(long, value_name = "PORT")]
     redirect: Option<u16>,
 
@@ -71,7 +71,7 @@ pub(crate) struct Gateway {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Say what would be chosen and why, look whether the files named fit, and end
+    /// Print the effective choices with reasons, check the named files, and exit
     #[arg(long)]
     check: bool,
 }

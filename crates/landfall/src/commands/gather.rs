@@ -47,7 +47,7 @@ pub(crate) struct Gather {
     #[arg(long, value_enum, default_value_t = Packing::Gzip)]
     format: Packing,
 
-    /// Fetch from this node's agent directly, without an API endpoint; port 8710 unless told
+    /// Fetch from this node's agent directly, without an API endpoint [default port: 8710]
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["url", "node", "since"])]
     from_agent: Option<String>,
 
@@ -252,15 +252,15 @@ fn explain_agent(error: landfall_gather::Error) -> Failure {
     use landfall_gather::Error;
     use landfall_net::http::HttpError;
     let hint = match &error {
-        Error::Agent { status: 429, .. } => "somebody else collects there; try again in half a minute",
+        Error::Agent { status: 429, .. } => "another collection is running; retry in 30 seconds",
         _ if error.is_denied() => {
-            "come with a certificate of landfall:operators, landfall:viewers or system:masters"
+            "use a certificate of landfall:operators, landfall:viewers or system:masters"
         }
         Error::Http(HttpError::Unreachable { .. } | HttpError::Late { .. }) => {
             "does the node run `landfall agent --serve`, and may this machine reach its port?"
         }
         Error::Http(error) if !matches!(error, HttpError::Proxy { .. }) => {
-            "name the agent's authority with `--certificate-authority`, and come with a certificate it trusts"
+            "name the agent's CA with `--certificate-authority`, and use a client certificate that it trusts"
         }
         _ => return reach::explain(error),
     };
@@ -301,7 +301,7 @@ fn name_strangers(bundle: &Path, census: Option<&Census>) {
                 say(&format!("not a node: {} ({})", stranger.name, stranger.seen.join("; ")));
             }
         }
-        Err(error) => tracing::debug!(%error, "Machines that never joined could not be looked for."),
+        Err(error) => tracing::debug!(%error, "search for machines that never joined failed"),
     }
 }
 

@@ -23,13 +23,14 @@ use crate::runtime::{self, Signals};
 /// Length of a new token key, in bytes.
 const KEY_BYTES: usize = 32;
 /// Explains how to get a key.
-const KEY_HINT: &str = "name a file that is not there yet with `--token-key`, and a key is made in it; or one with at least 32 bytes that nobody can guess";
+const KEY_HINT: &str =
+    "name a new file with `--token-key` to create a key, or a file with at least 32 random bytes";
 /// Start of files that contain another kind of key or a certificate.
 const PEM: &[u8] = b"-----BEGIN ";
 
-/// Show the fleet: take reports and bundles in, serve the API and the web page
+/// Show the fleet: ingest reports and bundles, serve the API and the web pages
 ///
-/// On loopback nobody has to log in. Any other address needs TLS (`--tls-cert`, `--tls-key`) and a way to know callers:
+/// On loopback no log-in is required. Any other address needs TLS (`--tls-cert`, `--tls-key`) and a way to authenticate callers:
 /// tokens (`--token-key`), client certificates (`--client-ca`) or an authenticating proxy (`--proxy-from`).
 #[derive(Args)]
 #[command(
@@ -88,7 +89,7 @@ struct Serve {
     #[arg(long, value_name = "FILE")]
     token_key: Option<PathBuf>,
 
-    /// Believe what a proxy at this address or range says about its users; may be repeated
+    /// Trust the user names that a proxy at this address or range forwards (repeatable)
     #[arg(long, value_name = "ADDRESS")]
     proxy_from: Vec<String>,
 
@@ -104,7 +105,7 @@ struct Serve {
     #[arg(long, value_name = "DAYS", default_value_t = 14)]
     keep_bundles: u32,
 
-    /// The largest bundle taken in, in MiB
+    /// Maximum size of a bundle, in MiB
     #[arg(long, value_name = "MEBIBYTES", default_value_t = 512)]
     max_bundle: u32,
 
@@ -127,7 +128,7 @@ struct Serve {
 #[derive(Args)]
 #[command(next_help_heading = "Fetching reports from agents that serve them")]
 struct PullArguments {
-    /// Ask this agent for its reports: `[NODE=]HOST[:PORT]`, 8710 unless told; may be repeated
+    /// Poll this agent for its reports: `[NODE=]HOST[:PORT]` [default port: 8710] (repeatable)
     #[arg(long, value_name = "AGENT", requires = "pull_ca")]
     pull: Vec<String>,
 
@@ -137,7 +138,7 @@ struct PullArguments {
 
     /// Ask the nodes of this workload cluster, through its API server: `[NAME=]KUBECONFIG`; may be repeated
     ///
-    /// Each node is asked on its own loopback, port 8710, by forwarding that port through a pod that shares the node's network. The
+    /// Each node is polled on its own loopback, port 8710, by forwarding that port through a pod that shares the node's network. The
     /// kubeconfig's user needs `list` on nodes; and in `kube-system` (or `landfall-agent`) `list` on pods and `get` and `create` on
     /// pods/portforward. The file is read again when it changes. Nodes that name their cluster (`/etc/landfall/cluster`) must
     /// name it NAME.
@@ -175,7 +176,7 @@ struct PullArguments {
     #[arg(long, value_name = "FILE", requires = "pull_ca")]
     pull_key: Option<PathBuf>,
 
-    /// How often each agent is asked, in seconds
+    /// Interval between polls of an agent, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pull_every: u32,
 
@@ -197,7 +198,7 @@ struct TakeArguments {
     #[arg(long, value_name = "URL")]
     take_objects: Option<String>,
 
-    /// How often that bucket is looked into, in seconds
+    /// Interval between reads of that bucket, in seconds
     #[arg(long, value_name = "SECONDS", requires = "take_objects", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     take_objects_every: u32,
 
@@ -248,15 +249,15 @@ struct Token {
     #[arg(long = "token-key", value_name = "FILE")]
     key: PathBuf,
 
-    /// How many days the token is good
+    /// Validity of the token, in days
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
 }
 
-/// Have nodes forgotten, with their reports and bundles: machines that are gone, or were installed anew and have another key
+/// Delete nodes with their reports and bundles: machines that are gone, or were reinstalled and have another key
 #[derive(Args)]
 #[command(mut_arg("token_file", |arg| arg.help("A file with a token of an operator")))]
-#[command(mut_arg("client_certificate", |arg| arg.help("Come with this certificate of an operator, PEM")))]
+#[command(mut_arg("client_certificate", |arg| arg.help("Client certificate of an operator (PEM)")))]
 #[command(after_help = "\
 Exit codes: 0 forgotten · 1 failed, or the hub does not know one of them · 69 the hub cannot be reached · 77 it refused")]
 struct Forget {

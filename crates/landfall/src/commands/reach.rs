@@ -24,7 +24,7 @@ pub(crate) struct Reach {
     #[arg(long, value_name = "FILE", help_heading = CREDENTIALS)]
     certificate_authority: Option<PathBuf>,
 
-    /// Come with this certificate (PEM)
+    /// Client certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "client_key", help_heading = CREDENTIALS)]
     client_certificate: Option<PathBuf>,
 
@@ -32,7 +32,7 @@ pub(crate) struct Reach {
     #[arg(long, value_name = "FILE", requires = "client_certificate", help_heading = CREDENTIALS)]
     client_key: Option<PathBuf>,
 
-    /// Come with the token in this file: a bearer token, or the gather token of the bootstrap machine
+    /// File with a bearer token, or the gather token of the bootstrap machine
     #[arg(long, value_name = "FILE", help_heading = CREDENTIALS)]
     token_file: Option<PathBuf>,
 
@@ -40,7 +40,7 @@ pub(crate) struct Reach {
     #[arg(long, value_name = "NAME", help_heading = CREDENTIALS)]
     tls_server_name: Option<String>,
 
-    /// Do not check who answers. Whoever sits in between reads the token
+    /// Skip verification of the server certificate. A man in the middle can read the token
     #[arg(long, help_heading = CREDENTIALS)]
     insecure_skip_tls_verify: bool,
 }
@@ -142,7 +142,7 @@ pub(crate) fn explain(error: landfall_gather::Error) -> Failure {
             "allow the node with `tunnel.networks` in the gateway's settings, and be allowed `get` on /bootstrap/tunnel"
         }
         Error::Refused { status: 503, .. } => {
-            "tokens cannot be judged without an API server: come with a client certificate or the gather token"
+            "tokens cannot be verified without an API server: use a client certificate or the gather token"
         }
         Error::Credentials { .. } => "check the files of `--client-certificate`, `--client-key` and the rest",
         _ if error.is_denied() => {

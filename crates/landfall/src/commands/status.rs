@@ -64,7 +64,7 @@ pub(crate) struct Status {
     #[arg(long)]
     watch: bool,
 
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
 

@@ -111,7 +111,7 @@ fn a_reader_that_ends_early_is_told() {
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("hint: whoever reads standard output ended before the bundle did"), "{told}");
+    assert!(told.contains("hint: the reader of standard output ended before the bundle was complete"), "{told}");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_broken_drop_in_is_told_and_does_not_stop_the_rest() {
     assert_eq!(run.code, 0, "{run:?}");
     let line = "/etc/landfall/gather.d/bad.toml: line 2 is not part of a list of items to collect";
     assert!(run.stderr.contains(line) && !run.stderr.contains("hunter2"), "{run:?}");
-    assert!(run.stderr.contains("hint: mend or remove the file in `/etc/landfall/gather.d`"), "{run:?}");
+    assert!(run.stderr.contains("hint: fix or remove the file in `/etc/landfall/gather.d`"), "{run:?}");
     assert_eq!(
         bench.run(&["diagnose", "--output", "json", "b"]).report()["verdict"]["cause"],
         "dns-resolution-failure"

@@ -232,7 +232,7 @@ fn joins_and_rests(node: &Node, cluster: &ApiServer) {
     }
 
     // At first pods start and log lines arrive late. The quietest of three windows counts, and in one of them there
-    // must be no report.
+    // must not be a report.
     let last = || kept(node, "report.json").unwrap().id;
     let windows = [(); 3].map(|()| {
         let (said, before, began) = (last(), used(node), Instant::now());

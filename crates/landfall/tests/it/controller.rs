@@ -28,7 +28,7 @@ fn wrong_settings_are_told_in_one_line_each() {
     for (argument, said) in [
         ("--max-unavailable=0", "--max-unavailable"),
         ("--max-unavailable=120%", "--max-unavailable"),
-        ("--window=Mon 10:00", "is no window of time"),
+        ("--window=Mon 10:00", "invalid window"),
         ("--window=Mon 22:00-06:00 Europe/Berlin", "give its offset from UTC instead"),
         ("--drain-timeout=5", "a number and a unit"),
         ("--max-failed=-1", "--max-failed"),
@@ -38,8 +38,8 @@ fn wrong_settings_are_told_in_one_line_each() {
         ("--claim-timeout=0", "`--claim-timeout` must be longer than nothing"),
         ("--return-timeout=0s", "`--return-timeout` must be longer than nothing"),
         ("--drain-timeout=0", "`--drain-timeout` must be longer than nothing"),
-        ("--namespace=Not_A_Name", "`Not_A_Name` is no name of a namespace"),
-        ("--secret-template=", "`` is no name of a Secret"),
+        ("--namespace=Not_A_Name", "invalid namespace `Not_A_Name`"),
+        ("--secret-template=", "invalid Secret name ``"),
         ("--image=", "`--image` is empty"),
     ] {
         let run = bench.run(&["controller", argument]);

@@ -95,7 +95,7 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
     controller.signal(Signal::TERM).unwrap();
     assert_eq!(controller.wait(PATIENCE).unwrap(), Some(0));
     let run = bench.run(&["controller", "--capi", "--teardown", "--kubeconfig", &kubeconfig]);
-    assert_eq!((run.code, run.stdout.as_str()), (0, "Taken off: hooks 1, conditions 1\n"), "{run:?}");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "Removed: hooks 1, conditions 1\n"), "{run:?}");
     assert_eq!(shown(), "");
     let run = bench.run(&["status", "--cluster", "--kubeconfig", &kubeconfig]);
     assert_eq!((run.code, run.stdout.as_str()), (0, "No node has reported yet\n"), "{run:?}");

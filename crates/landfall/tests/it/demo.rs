@@ -63,7 +63,7 @@ fn a_port_that_is_taken_is_told_before_the_story_begins() {
     let address = taken.local_addr().unwrap().to_string();
     let run = Bench::new().run(&["demo", "--once", "--listen", &address]);
     run.assert_refused(1, &format!("listen on {address}: Address already in use"));
-    assert!(run.stderr.contains("leave it out and a free one is found"), "{run:?}");
+    assert!(run.stderr.contains("omit it to select one"), "{run:?}");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn the_whole_story_is_told_in_time_to_somebody_without_rights_and_nothing_is_lef
     let ended = child.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}\n{ended:?}", told.text());
     for line in [
-        "one bootstrap authority",
+        "one bootstrap CA",
         "the fleet is on one page: http://127.0.0.1:",
         "before there is an API server",
         "(cri-plugin-disabled)",
@@ -94,7 +94,7 @@ fn the_whole_story_is_told_in_time_to_somebody_without_rights_and_nothing_is_lef
         assert!(told.when(line).is_some(), "`{line}` is missing in {}", told.text());
     }
     let useful = told.when("the fleet is on one page").unwrap();
-    let whole = told.when("Told in ").unwrap();
+    let whole = told.when("Completed in ").unwrap();
     // Printed on every run, for information.
     let figures = format!("demo: first useful line after {useful:.1?}, told after {whole:.1?}\n");
     let _ = std::io::stderr().write_all(figures.as_bytes());
@@ -157,7 +157,7 @@ fn whoever_ends_it_ends_its_roles() {
 #[test]
 fn the_sandbox_is_for_this_machine_only() {
     let bench = Bench::new();
-    bench.run(&["demo", "--once", "--listen", "0.0.0.0:8700"]).assert_refused(64, "no address of loopback");
+    bench.run(&["demo", "--once", "--listen", "0.0.0.0:8700"]).assert_refused(64, "must be a loopback address");
     let long = bench.path().join("a".repeat(100));
     fs::create_dir(&long).unwrap();
     let run: Run = bench.command(&["demo", "--once"]).env("TMPDIR", &long).output().unwrap().into();

@@ -45,6 +45,6 @@ fn nobody_listens() {
 #[test]
 fn what_is_no_target() {
     for target in ["10.0.0.5", ":22", "10.0.0.5:ssh"] {
-        Bench::new().run(&["connect", "https://api:6443", target]).assert_refused(64, "is no HOST:PORT");
+        Bench::new().run(&["connect", "https://api:6443", target]).assert_refused(64, "must be HOST:PORT");
     }
 }

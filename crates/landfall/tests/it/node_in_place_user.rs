@@ -76,8 +76,8 @@ fn a_wrong_secret_is_named_before_anything_is_asked() {
     for (secret, says) in [
         (json!({}), "lacks `ignition_url`, `ignition_token`, `ca_cert`"),
         (json!("text"), "not a JSON object"),
-        (json!({"apiVersion": "v1", "kind": "Secret", "data": {}}), "only what its key `bootstrap` holds"),
-        (whole.clone(), "`ca_cert` of the Secret holds no certificate"),
+        (json!({"apiVersion": "v1", "kind": "Secret", "data": {}}), "pass only the decoded value of its key `bootstrap`"),
+        (whole.clone(), "`ca_cert` of the Secret contains no"),
         (with("ignition_url", json!(["https://x"])), "`ignition_url` of the Secret is not text"),
         (with("progress_url", json!("https://x")), "lacks `bootstrap_secret`"),
         (with("hub_token", json!("t")), "lacks `hub_url`"),
@@ -90,7 +90,7 @@ fn a_wrong_secret_is_named_before_anything_is_asked() {
     let (outcome, said) = checked(&bench, &with("ca_cert", json!(pem)), "source");
     assert_eq!(
         (outcome.as_str(), said.as_str()),
-        ("failed", "`ca_cert` of the Secret holds no certificate that can be used",)
+        ("failed", "`ca_cert` of the Secret contains no usable certificate",)
     );
     assert_eq!(server.asked(), [""; 0]);
     bench.file("secret.json", "{\n  \"ignition_token\": s3cret\n}");
@@ -170,7 +170,7 @@ fn a_controller_that_would_not_start_is_not_rendered() {
     for (flag, says) in [
         ("--max-unavailable=many", "`many` is neither a number of nodes nor a share"),
         ("--window=22:00-06:00 Europe/Berlin", "give its offset from UTC instead, such as `+01:00`"),
-        ("--window=at night", "no window of time such as `Mon-Fri 22:00-06:00 +01:00`"),
+        ("--window=at night", "must be like `Mon-Fri 22:00-06:00 +01:00`"),
         ("--max-unavailible=3", "unexpected argument"),
         ("--namespace=other", "cannot be used multiple times"),
     ] {

@@ -111,7 +111,7 @@ fn a_proxy_that_refuses_or_is_gone_is_told_in_one_line() {
             lines[0].starts_with("error: cannot find out what this node needs: cannot fetch"),
             "{lines:?}"
         );
-        assert!(lines[1].contains("proxies are taken from `https_proxy`"), "{lines:?}");
+        assert!(lines[1].contains("proxies are read from `https_proxy`"), "{lines:?}");
         assert!(!node.has("root/var"), "something was written");
     }
 }
@@ -142,7 +142,7 @@ fn a_real_proxy_takes_its_credentials_and_lets_downloads_through() {
     let refused =
         run(&node, &[("https_proxy", &format!("http://user:guess-me@127.0.0.1:{port}"))], &["--dry-run"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (69, ""), "{refused:?}");
-    assert!(refused.stderr.contains("proxies are taken from `https_proxy`"), "{refused:?}");
+    assert!(refused.stderr.contains("proxies are read from `https_proxy`"), "{refused:?}");
     assert!(!refused.stderr.contains("guess-me"), "{refused:?}");
     assert!(node.bucket.asked().is_empty(), "{:?}", node.bucket.asked());
 

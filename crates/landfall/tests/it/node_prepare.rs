@@ -179,7 +179,7 @@ fn a_boot_without_its_runtime_does_not_let_the_kubelet_start() {
     let resume = || node.bench.run(&["node", "resume", "--root", "root"]);
     let run = resume();
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stderr.contains("there is no `/run/torcx/profile.json`"), "{run:?}");
+    assert!(run.stderr.contains("`/run/torcx/profile.json` does not exist"), "{run:?}");
     assert!(run.stderr.contains("then `landfall node resume`"), "{run:?}");
     assert_eq!(node.status()["why"], "not-active");
     assert!(!node.has(ENV));
@@ -189,7 +189,7 @@ fn a_boot_without_its_runtime_does_not_let_the_kubelet_start() {
     assert!(run.code == 1 && run.stderr.contains("was to have docker 17.03 and has 1.12"), "{run:?}");
     node.bench.file("root/run/torcx/profile.json", profile);
     let run = resume();
-    assert!(run.code == 1 && run.stderr.contains("there is no `/run/metadata/torcx`"), "{run:?}");
+    assert!(run.code == 1 && run.stderr.contains("`/run/metadata/torcx` does not exist"), "{run:?}");
     assert!(!node.has(ENV));
     node.bench.file("root/run/metadata/torcx", "TORCX_UPPER_PROFILE=\"tectonic\"\n");
     let run = resume();

@@ -27,7 +27,7 @@ fn the_status_is_right_before_in_failure_and_after() {
     let run = node.run(&["--no-verify-signatures"]);
     assert_eq!(run.code, 69, "{run:?}");
     let told = text(&node);
-    let stands = "failed (fetch); mend it, then `landfall node resume` tries again";
+    let stands = "failed (fetch); fix it, then `landfall node resume` retries";
     assert!(told.lines().next().unwrap().ends_with(stands), "{told}");
     assert!(told.contains("decide              failed: ") && told.contains("answered 404"), "{told}");
     let status = node.status();
@@ -70,7 +70,7 @@ fn what_cannot_work_is_told_in_one_line_with_advice() {
         (
             &["--force-kube-version=v1.99.0"],
             1,
-            "the runtime mappings know no `docker` for Kubernetes 1.99",
+            "the runtime mappings contain no `docker` for Kubernetes 1.99",
             "--version-manifest",
             nothing,
         ),
@@ -90,7 +90,7 @@ fn what_cannot_work_is_told_in_one_line_with_advice() {
                 node.bench.file("root/pubring.gpg", "");
             },
         ),
-        (&["--no-verify-signatures=false"], 1, "pubring.gpg`", "mend what the line names", nothing),
+        (&["--no-verify-signatures=false"], 1, "pubring.gpg`", "fix the problem that the line names", nothing),
         (
             &["--torcx-manifest-url=ftp://h/m.json"],
             64,
@@ -105,7 +105,7 @@ fn what_cannot_work_is_told_in_one_line_with_advice() {
             "such as `https://",
             nothing,
         ),
-        (&[], 1, "has no `VERSION_ID`", "mend what the line names", |node| {
+        (&[], 1, "has no `VERSION_ID`", "fix the problem that the line names", |node| {
             node.bench.file("root/usr/lib/os-release", "ID=coreos\n");
         }),
         (&["--upgrade-os=true"], 69, "cannot reach the system bus", "--upgrade-os=false", nothing),

@@ -47,19 +47,19 @@ fn what_cannot_be_meant_is_refused_in_one_line() {
     let bench = Bench::new();
     bench.file("file", "");
     for (arguments, code, error) in [
-        (&["--namespace", "Not A Name"][..], 64, "is no name of a namespace"),
+        (&["--namespace", "Not A Name"][..], 64, "invalid namespace"),
         (&["--namespace", "kube-system"], 64, "is not the tunnel's alone"),
         (&["--namespace", "landfall-hub"], 64, "is not the tunnel's alone"),
-        (&["--complete-when", "later"], 64, "tells no end of a bootstrap"),
-        (&["--complete-when", "marker"], 64, "tells no end of a bootstrap"),
-        (&["--server", "10.0.0.0/24"], 64, "is no address or name"),
+        (&["--complete-when", "later"], 64, "invalid completion signal"),
+        (&["--complete-when", "marker"], 64, "invalid completion signal"),
+        (&["--server", "10.0.0.0/24"], 64, "invalid server address"),
         (&["--days", "0"], 64, "cannot live 0 days"),
         (&["--agent-port", "8092"], 64, "cannot be used together"),
         (&["--agent-port", "443"], 64, "may not listen on port 443"),
         (
             &["--binary-url", "https://a/b", "--binary-sha256", &"a".repeat(64)],
             64,
-            "nothing is fetched for a pod",
+            "a pod cannot download the binary",
         ),
         (&["--ca", "nowhere"], 1, "cannot read"),
         (&["-o", "file"], 1, "cannot make the folder"),
@@ -92,7 +92,7 @@ fn what_no_role_can_be_is_refused_in_one_line() {
     let image = "registry.example/landfall:1";
     for (words, code, error) in [
         (&["tunnel", "--for", "kubeadm", "--image", image][..], 64, "the address of the server is missing"),
-        (&["tunnel", "--for", "kubeadm", "--image", image, "--server", "auto"], 64, "alone can find its own"),
+        (&["tunnel", "--for", "kubeadm", "--image", image, "--server", "auto"], 64, "can discover its own address"),
         (
             &["tunnel", "--for", "kubeadm", "--image", image, "--format", "installer", "--server", "a"],
             64,
@@ -101,12 +101,12 @@ fn what_no_role_can_be_is_refused_in_one_line() {
         (
             &["tunnel", "--for", "openshift", "--image", image, "--format", "installer", "--server", "a"],
             64,
-            "a private key would lie in the installer's source",
+            "refusing to write a private key",
         ),
         (
             &["tunnel", "--for", "openshift", "--image", image, "--server", "auto", "--ca", "near"],
             64,
-            "makes an authority of its own",
+            "creates its own CA",
         ),
         (
             &["tunnel", "--for", "openshift", "--image", image, "--server", "auto", "--format", "helm"],
@@ -119,7 +119,7 @@ fn what_no_role_can_be_is_refused_in_one_line() {
             64,
             "the ports 6444, 6444 cannot be used together",
         ),
-        (&["gateway", "--for", "capi", "--format", "ignition"], 64, "Ignition file of its own"),
+        (&["gateway", "--for", "capi", "--format", "ignition"], 64, "its own Ignition file"),
         (&["gateway", "--for", "k3s", "--format", "installer"], 64, "cannot be rendered as `installer`"),
         (&["agent", "--for", "kubeadm", "--by", "pod"], 64, "the image is missing"),
         (&["agent", "--for", "kubeadm", "--by", "first-boot"], 64, "is missing"),
@@ -138,8 +138,8 @@ fn what_no_role_can_be_is_refused_in_one_line() {
         (&["hub", "--for", "k3s", "--server", "a", "--namespace", "a"], 64, "are for a hub in a pod"),
         (&["pki", "--leaf", "viewer=ca.crt"], 64, "two files would be written to `ca.crt/viewer.crt`"),
         (&["pki", "--leaf", "viewer=a", "--leaf", "viewer=a"], 64, "two files would be written to"),
-        (&["agent", "--for", "k3s", "--by", "image", "--hub", "hub"], 64, "is no address"),
-        (&["agent", "--for", "k3s", "--by", "image", "--hub", "http://hub.corp"], 64, "in the clear"),
+        (&["agent", "--for", "k3s", "--by", "image", "--hub", "hub"], 64, "invalid URL"),
+        (&["agent", "--for", "k3s", "--by", "image", "--hub", "http://hub.corp"], 64, "refusing to send secrets to"),
         (
             &["agent", "--for", "k3s", "--by", "image", "--hub", "https://h", "--hub-ca", "key"],
             1,
@@ -152,38 +152,38 @@ fn what_no_role_can_be_is_refused_in_one_line() {
         ),
         (&["agent", "--for", "k3s", "--by", "image", "--objects", "fleet"], 64, "it begins with `s3://`"),
         (&["agent", "--for", "k3s", "--by", "image", "--objects", "az://fleet"], 64, "`?account=NAME`"),
-        (&["agent", "--for", "k3s", "--by", "image", "--events", "queue"], 64, "is no address"),
+        (&["agent", "--for", "k3s", "--by", "image", "--events", "queue"], 64, "invalid URL"),
         (
             &["agent", "--for", "k3s", "--by", "image", "--nats", "nats://nats.corp"],
             64,
-            "is no address of a NATS",
+            "invalid NATS server URL",
         ),
         (
             &["agent", "--for", "k3s", "--by", "image", "--nats", "tls://n", "--nats-subject", "a.>"],
             64,
-            "is no subject",
+            "invalid NATS subject",
         ),
-        (&["agent", "--for", "k3s", "--by", "image", "--console", "/etc/motd"], 64, "is no console"),
+        (&["agent", "--for", "k3s", "--by", "image", "--console", "/etc/motd"], 64, "invalid console device"),
         (
             &["agent", "--for", "k3s", "--by", "pod", "--image", image, "--console", "/dev/ttyS0"],
             64,
-            "reaches no console",
+            "cannot write to the console",
         ),
         (
             &["agent", "--for", "k3s", "--by", "image", "--serve", "443", "--serve-client-ca", "ca"],
             64,
-            "cannot serve on `443`",
+            "invalid serve address `443`",
         ),
         (
             &["agent", "--for", "k3s", "--by", "image", "--neighbour", "node", "--neighbour-ca", "ca"],
             64,
-            "is no place of a neighbour",
+            "invalid peer address",
         ),
-        (&["in-place", "--for", "k3s", "--image", image, "--node", &long], 64, "is no name of a node"),
-        (&["agent", "--for", "capi", "--by", "image"], 64, "puts no files into images"),
-        (&["gateway", "--for", "kubeadm", "--gatherers", ""], 64, "`` is no group"),
-        (&["pki", "--server", ""], 64, "is no address or name"),
-        (&["pki", "--server", "10.0.0.0/8"], 64, "is no address or name"),
+        (&["in-place", "--for", "k3s", "--image", image, "--node", &long], 64, "invalid node name"),
+        (&["agent", "--for", "capi", "--by", "image"], 64, "cannot add files to images"),
+        (&["gateway", "--for", "kubeadm", "--gatherers", ""], 64, "invalid group ``"),
+        (&["pki", "--server", ""], 64, "invalid server address"),
+        (&["pki", "--server", "10.0.0.0/8"], 64, "invalid server address"),
         (&["pki", "--server", "a", "--ca", "expired"], 1, "has expired"),
         (&["controller", "--image", image, "--", "--bogus"], 64, "unexpected argument '--bogus'"),
         (&["controller", "--image", image, "--", "--max-unavailable=abc"], 64, "'abc'"),
@@ -196,14 +196,14 @@ fn what_no_role_can_be_is_refused_in_one_line() {
         (&["pki", "--server", "a", "--ca", "mixed"], 1, "is not that of the authority's certificate"),
         (&["pki", "--leaf", "master=me"], 64, "invalid certificate `master=me`"),
         (&["pki", "--leaf", "operator=../me"], 64, "invalid certificate"),
-        (&["pki", "--leaf", "agent=n1,10.0.0.0/8"], 64, "is no address or name"),
-        (&["pki", "--leaf", "node=N1"], 64, "is no name of a node"),
+        (&["pki", "--leaf", "agent=n1,10.0.0.0/8"], 64, "invalid server address"),
+        (&["pki", "--leaf", "node=N1"], 64, "invalid node name"),
         (&["pki", "--server", "a", "--add-ca", "log"], 1, "no certificate"),
         (&["pki", "--server", "a", "--add-ca", "key"], 1, "private key"),
         (
             &["hub", "--for", "kubeadm", "--server", "a", "--store", "sqlite:a", "--objects", "file:b"],
             64,
-            "is no store that several hubs share",
+            "several hubs cannot share it",
         ),
         (
             &[
@@ -218,7 +218,7 @@ fn what_no_role_can_be_is_refused_in_one_line() {
                 "file:b",
             ],
             64,
-            "a password in the address",
+            "can see a password in the URL",
         ),
         (
             &[
@@ -235,7 +235,7 @@ fn what_no_role_can_be_is_refused_in_one_line() {
                 "s3://bundles?credentials-file=/c",
             ],
             64,
-            "3 hubs beside each other are refused",
+            "refusing to render 3 hubs",
         ),
         (
             &[
@@ -252,24 +252,24 @@ fn what_no_role_can_be_is_refused_in_one_line() {
                 "ca",
             ],
             64,
-            "is no object of the management cluster",
+            "invalid object",
         ),
-        (&["controller", "--image", image, "--selector", "a b"], 64, "`a b` selects no labels"),
-        (&["controller", "--image", image, "--secret-template", "A"], 64, "`A` is no name of an object"),
+        (&["controller", "--image", image, "--selector", "a b"], 64, "invalid label selector `a b`"),
+        (&["controller", "--image", image, "--secret-template", "A"], 64, "invalid object name `A`"),
         (
             &["controller", "--for", "capi", "--image", image, "--hub", "http://hub.corp"],
             64,
-            "would be sent secrets in the clear",
+            "refusing to send secrets to",
         ),
         (
             &["controller", "--for", "capi", "--image", image, "--hub", "https://h", "--hub-secret", "a b"],
             64,
-            "is no name of an object",
+            "invalid object name",
         ),
-        (&["hub", "--for", "capi", "--server", "a"], 64, "a hub is one machine"),
-        (&["controller", "--image", image, "--namespace", "Not"], 64, "is no name of a namespace"),
+        (&["hub", "--for", "capi", "--server", "a"], 64, "would install the hub on all machines"),
+        (&["controller", "--image", image, "--namespace", "Not"], 64, "invalid namespace"),
         (&["controller", "--image", image, "--format", "ignition"], 64, "cannot be rendered as `ignition`"),
-        (&["hub", "--for", "kubeadm", "--server", "a b"], 64, "is no address or name"),
+        (&["hub", "--for", "kubeadm", "--server", "a b"], 64, "invalid server address"),
         (&["hub", "--for", "kubeadm", "--server", "a", "-o", "/proc/landfall"], 1, "cannot make the folder"),
     ] {
         bench.run(&[&["render"], words].concat()).assert_refused(code, error);

@@ -59,7 +59,7 @@ pub enum NatsError {
     TooLargeForStream(usize),
     #[error("the NATS server did not answer within {} s", .0.as_secs())]
     Late(Duration),
-    #[error("the NATS server is too slow, and the connection to it was given up")]
+    #[error("the NATS server is too slow; connection closed")]
     GivenUp,
 }
 

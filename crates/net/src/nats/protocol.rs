@@ -73,7 +73,7 @@ pub fn acknowledged(headers: &[u8], body: &[u8]) -> Option<Result<(), String>> {
         return Some(Err(words(text)));
     }
     let stored = answer["stream"].is_string() && answer["seq"].is_u64();
-    Some(if stored { Ok(()) } else { Err("something that is no acknowledgement".to_owned()) })
+    Some(if stored { Ok(()) } else { Err("not an acknowledgment".to_owned()) })
 }
 
 /// Returns whether a stream rejected a message because of its size.

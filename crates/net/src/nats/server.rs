@@ -15,9 +15,7 @@ pub struct Server {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{shown}` is no address of a NATS server: `tls://HOST[:PORT]`, or `nats://` to this machine itself{also}"
-)]
+#[error("invalid NATS server `{shown}`: must be `tls://HOST[:PORT]`, or `nats://` to this machine{also}")]
 pub struct InvalidServer {
     shown: String,
     also: &'static str,
@@ -106,7 +104,7 @@ mod tests {
             "tls://[h]",
         ] {
             let said = bad.parse::<Server>().unwrap_err().to_string();
-            assert!(said.starts_with(&format!("`{bad}` is no address")) && !said.contains("login"), "{said}");
+            assert!(said.starts_with(&format!("invalid NATS server `{bad}`")) && !said.contains("login"), "{said}");
         }
     }
 
@@ -118,7 +116,7 @@ mod tests {
             "tls://a:c@nary:canary@nats.corp:4222",
         ] {
             let said = text.parse::<Server>().unwrap_err();
-            assert!(said.to_string().starts_with("`…@nats.corp:4222` is no address"), "{said}");
+            assert!(said.to_string().starts_with("invalid NATS server `…@nats.corp:4222`"), "{said}");
             assert!(said.to_string().ends_with("goes into the login file"), "{said}");
             assert!(!format!("{said} {said:?}").contains("canary"), "{said:?}");
         }

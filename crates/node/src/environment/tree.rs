@@ -98,7 +98,10 @@ fn empty(top: &Path) -> io::Result<()> {
         let Some((name, number)) = way.pop() else { return Ok(()) };
         let above = openat(&here, "..", folder, Mode::empty())?;
         if fstat(&above)?.st_ino != number {
-            return Err(io::Error::other(format!("somebody moves folders below `{}`", top.display())));
+            return Err(io::Error::other(format!(
+                "another process moves directories below `{}`",
+                top.display()
+            )));
         }
         unlinkat(&above, &name, AtFlags::REMOVEDIR)?;
         here = above;

@@ -78,7 +78,7 @@ impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.left.get();
         if left == 0 {
-            return Err(io::Error::other("what stands before an entry is too long"));
+            return Err(io::Error::other("the metadata before an entry is too long"));
         }
         let room = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
         let count = self.inner.read(&mut buffer[..room])?;

@@ -100,7 +100,7 @@ pub enum CredentialsError {
     NotJson { line: usize, column: usize },
     #[error("the Secret is not a JSON object")]
     NotObject,
-    #[error("this is a whole object of Kubernetes: only what its key `bootstrap` holds is wanted, decoded")]
+    #[error("this is a complete Kubernetes object: pass only the decoded value of its key `bootstrap`")]
     Manifest,
     #[error("`{field}` of the Secret is not text")]
     NotText { field: &'static str },
@@ -108,7 +108,7 @@ pub enum CredentialsError {
     Incomplete { missing: Vec<&'static str> },
     #[error("`{field}` of the Secret is not an https:// URL")]
     NotProtected { field: &'static str },
-    #[error("`{field}` of the Secret holds no certificate")]
+    #[error("`{field}` of the Secret contains no certificate")]
     NoAuthority { field: &'static str },
     #[error("`{field}` of the Secret has characters that cannot be sent in a header")]
     NotSendable { field: &'static str },

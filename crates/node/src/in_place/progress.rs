@@ -207,7 +207,7 @@ impl<W: InPlaceEnvironment> Teller<W> {
         };
         tokio::select! {
             () = self.tell_all(over) => {}
-            () = too_long => tracing::warn!("Not everybody could be told how far this machine is."),
+            () = too_long => tracing::warn!("progress report timed out"),
         }
     }
 
@@ -268,7 +268,7 @@ impl<W: InPlaceEnvironment> Teller<W> {
                     return false;
                 }
                 Err(error) => {
-                    tracing::info!(?listener, error = %chain(&error), "Nobody takes progress.");
+                    tracing::info!(?listener, error = %chain(&error), "progress report failed");
                     return false;
                 }
             }
@@ -283,7 +283,7 @@ impl<W: InPlaceEnvironment> Teller<W> {
         let (listener, told) = self.told[place];
         let (path, text) = (listener.told(&self.attempt), told.to_string());
         if let Err(error) = write(&*self.env, &path, text.as_bytes(), Access::PRIVATE) {
-            tracing::debug!(error = %chain(&error), "It is not written down what was told.");
+            tracing::debug!(error = %chain(&error), "cannot store the reported progress");
         }
     }
 
@@ -305,7 +305,7 @@ impl<W: InPlaceEnvironment> Teller<W> {
                 true
             }
             Err(error) => {
-                tracing::debug!(error = error.reason, "The cluster is not told how far this machine is.");
+                tracing::debug!(error = error.reason, "progress report to the cluster failed");
                 false
             }
         }

@@ -47,7 +47,7 @@ pub enum SourceError {
     Boot(#[source] BootIdError),
     #[error("cannot look for an earlier download")]
     Look(#[source] std::io::Error),
-    #[error("`ca_cert` of the Secret holds no certificate that can be used")]
+    #[error("`ca_cert` of the Secret contains no usable certificate")]
     Authority,
     #[error("cannot reach {what} at `{url}`")]
     Reach {
@@ -122,7 +122,7 @@ pub async fn get(
         match env.download(&trust, &question, &env.host_path(&part)).await {
             // Resume now rather than at the next start: the password may be valid for some minutes only.
             Err(error) if cuts < MAX_CUTS && !error.is_lasting() && !error.is_unreached() => {
-                tracing::info!(error = %chain(&error), "The download was cut off and goes on.");
+                tracing::info!(error = %chain(&error), "download interrupted; resuming");
                 (cuts, was_asked) = (cuts + 1, is_once);
             }
             saved => break saved,

@@ -107,7 +107,7 @@ pub fn text(record: &RunRecord) -> String {
     let state = state(record);
     let tail = match &state {
         State::Failed { reason, step, retryable } => {
-            let again = if *retryable { "it will be tried again" } else { "it will not be tried again" };
+            let again = if *retryable { "it will be retried" } else { "it will not be retried" };
             format!(" at `{step}`: {reason} ({again})")
         }
         State::RolledBack { reason, step } => {

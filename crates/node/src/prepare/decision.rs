@@ -250,7 +250,7 @@ impl fmt::Display for Origin {
             Self::ConfigMap { name } => write!(f, "ConfigMap `{name}`"),
             Self::File { path } => write!(f, "`{}`", path.display()),
             Self::Embedded => f.write_str("the built-in table"),
-            Self::Assumed => f.write_str("nobody says anything else"),
+            Self::Assumed => f.write_str("no other setting"),
             Self::UpdateEngine => f.write_str("update_engine"),
             Self::Url { url } => write!(f, "`{url}`"),
         }

@@ -199,7 +199,7 @@ async fn mappings(
     let origin = Origin::ConfigMap { name: format!("{namespace}/{CONFIG_MAP}") };
     let mut passed_over = Vec::new();
     let asked = if request.local_only {
-        Err(ClusterUnavailable { reason: "only this node is asked".to_owned() })
+        Err(ClusterUnavailable { reason: "only this node is queried".to_owned() })
     } else {
         env.config_map(&request.kubeconfig, namespace, CONFIG_MAP, CONFIG_MAP_KEY).await
     };

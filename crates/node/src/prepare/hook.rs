@@ -178,7 +178,7 @@ pub async fn keep_staged<W: PrepareEnvironment>(
                 match before_reboot(env, request).await {
                     Ok(decision) => {
                         let next = decision.inputs.next_os.value.as_ref().map(ToString::to_string);
-                        tracing::info!(next, "What the next boot needs is laid down.");
+                        tracing::info!(next, "files for the next boot written");
                         staged = pending;
                     }
                     Err(error) => {

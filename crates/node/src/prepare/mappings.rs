@@ -36,7 +36,7 @@ pub enum MappingsError {
     Syntax { reason: String },
     #[error("the runtime mappings are a `{kind}`; a `{KIND}` is expected")]
     Kind { kind: String },
-    #[error("the runtime mappings know no `{runtime}` for Kubernetes {version}")]
+    #[error("the runtime mappings contain no `{runtime}` for Kubernetes {version}")]
     Unknown { runtime: String, version: String },
     #[error("the runtime mappings list no version of `{runtime}` for Kubernetes {version}")]
     Empty { runtime: String, version: String },

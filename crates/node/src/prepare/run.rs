@@ -104,10 +104,10 @@ pub async fn prepare<W: PrepareEnvironment>(
 /// without a decision has written nothing, so a different request abandons it without [`Other::Abandon`].
 fn give_up(open: &RunRecord, request: &Request, other: Other) -> Option<&'static str> {
     if other == Other::Abandon {
-        return Some("somebody asked to start over");
+        return Some("a restart was requested");
     }
     let same = open.get(&REQUEST).is_ok_and(|asked| asked == *request);
-    (!same && decision_of(open).is_none()).then_some("it was asked for otherwise before anything was decided")
+    (!same && decision_of(open).is_none()).then_some("the options changed before the decision")
 }
 
 /// Returns the request of the open run, to resume it.

@@ -82,7 +82,7 @@ fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
     }
     let skew = match &decision.skew {
         Skew::Within => "within the version-skew policy".to_owned(),
-        Skew::Unknown => "no API server could be asked about the version-skew policy".to_owned(),
+        Skew::Unknown => "no API server could be queried about the version-skew policy".to_owned(),
         Skew::Allowed { reason } => format!("OUTSIDE THE VERSION-SKEW POLICY: {reason}"),
     };
     writeln!(out, "Kubelet           {}: {skew}", decision.kubelet)?;
@@ -130,7 +130,7 @@ fn resolved<T>(
     value: &dyn Display,
 ) -> std::fmt::Result {
     match &resolved.origin {
-        Origin::Assumed => writeln!(out, "{title:<17} {value}, as far as is known")?,
+        Origin::Assumed => writeln!(out, "{title:<17} {value}, assumed")?,
         origin => writeln!(out, "{title:<17} {value}, from {origin}")?,
     }
     passed_over(out, &resolved.passed_over)
@@ -140,7 +140,7 @@ fn passed_over(out: &mut String, passed_over: &[PassedOver]) -> std::fmt::Result
     for PassedOver { origin, reason } in passed_over {
         match origin {
             // The reason contains the location already.
-            Origin::Url { .. } => writeln!(out, "    asked in vain: {reason}")?,
+            Origin::Url { .. } => writeln!(out, "    request failed: {reason}")?,
             origin => writeln!(out, "    not from {origin}: {reason}")?,
         }
     }

@@ -133,7 +133,7 @@ fn headline(fleet: &Fleet) -> String {
         let verb = if trouble == 1 { "is" } else { "are" };
         format!("{trouble} of {all} {verb} in trouble: {reasons}")
     } else if running + unknown > 0 {
-        format!("{} of {all} on the way, nothing wrong", running + unknown)
+        format!("{} of {all} in progress, no problem", running + unknown)
     } else if fleet.total == 1 {
         "The one node made it".to_owned()
     } else {

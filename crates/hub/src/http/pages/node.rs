@@ -315,8 +315,8 @@ fn machine(view: &NodeView, now: Timestamp) -> Vec<(&'static str, String)> {
     ] {
         machine.extend(value.map(|value| (term, value)));
     }
-    machine.push(("First heard", format!("{} ago", ago(node.first_seen, now))));
-    machine.push(("Last heard", format!("{} ago", ago(node.line.last_seen, now))));
+    machine.push(("First report", format!("{} ago", ago(node.first_seen, now))));
+    machine.push(("Last report", format!("{} ago", ago(node.line.last_seen, now))));
     machine.push(("Boots", node.boots.to_string()));
     machine.push(("Reports", node.reports.to_string()));
     machine.push(("Signed", if node.signed { "yes" } else { "no" }.to_owned()));

@@ -129,11 +129,11 @@ fn headline(lines: &[ProgressLine]) -> String {
     let done = count(|state| matches!(state, Stage::Done));
     let all = shown::counted(lines.len() as u64, "machine", "machines");
     if lines.is_empty() {
-        return "No machine was asked to begin anew".to_owned();
+        return "No in-place bootstrap was requested".to_owned();
     }
     let mut parts = vec![format!("{done} of {all} done")];
     for (number, word) in
-        [(failed, "failed"), (back, "rolled back"), (lines.len() - done - failed - back, "on the way")]
+        [(failed, "failed"), (back, "rolled back"), (lines.len() - done - failed - back, "in progress")]
     {
         if number > 0 {
             parts.push(format!("{number} {word}"));

@@ -150,7 +150,7 @@ impl Lane {
                 Err(trouble) if trouble.may_pass() && tries.again().await => {
                     let nodes =
                         arrivals.iter().map(|arrival| arrival.node.as_str()).collect::<HashSet<_>>().len();
-                    tracing::debug!(error = %trouble, nodes, "A group of reports is tried again.");
+                    tracing::debug!(error = %trouble, nodes, "retrying a group of reports");
                 }
                 stored => {
                     self.note(&stored);

@@ -240,7 +240,7 @@ impl Store for PostgresStore {
     }
 
     fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned> {
-        with!(self, "forget what is old", |client| forget::old(
+        with!(self, "delete old data", |client| forget::old(
             client,
             older_than,
             bundles_older_than,

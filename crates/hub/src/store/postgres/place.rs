@@ -46,9 +46,7 @@ enum Encryption {
 pub enum PlaceError {
     #[error("it is not a URL such as `postgres://hub@db.example/landfall?password-file=/etc/landfall/db`")]
     Url(#[source] tokio_postgres::Error),
-    #[error(
-        "a password in the address is seen by everybody on the machine: name a file with `password-file=`"
-    )]
+    #[error("every user of the machine can see a password in the URL: name a file with `password-file=`")]
     Password,
     #[error("`sslmode` is `disable`, `require` or `verify-full`, not `{0}`")]
     Encryption(String),

@@ -260,7 +260,7 @@ impl Store for SqliteStore {
     }
 
     fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned> {
-        Box::pin(self.writer.run("forget what is old", move |connection| {
+        Box::pin(self.writer.run("delete old data", move |connection| {
             forget::old(connection, older_than, bundles_older_than)
         }))
     }

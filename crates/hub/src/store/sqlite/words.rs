@@ -59,7 +59,7 @@ impl Backlog {
     pub(super) fn end(&mut self, well: bool) {
         if !well && !self.waiting.is_empty() {
             // A failing index must not block reports permanently.
-            tracing::warn!("Words for search could not be added; they will be when the hub starts anew.");
+            tracing::warn!("search index update failed; it is repeated when the hub restarts");
             self.torn = true;
         }
         self.waiting.clear();

@@ -95,11 +95,11 @@ fn silence_is_told_in_words() {
     let heard = heard.unwrap();
     assert!(
         heard.starts_with(
-            "worker-1: not heard for 7 min; worker-2: not heard for 7 min; worker-3: 7 min; worker-4: "
+            "worker-1: no report for 7 min; worker-2: no report for 7 min; worker-3: 7 min; worker-4: "
         ),
         "{heard}"
     );
-    assert!(!heard.contains("worker-4: not heard"), "{heard}");
+    assert!(!heard.contains("worker-4: no report"), "{heard}");
     for (node, silent) in [("worker-2", true), ("worker-3", false)] {
         browser.open(&url(&hub, &format!("/nodes/{node}"))).unwrap();
         browser.screenshot(&picture(&format!("{node}-silent.png"))).unwrap();

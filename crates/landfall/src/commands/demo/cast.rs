@@ -174,7 +174,7 @@ impl Cast {
     pub(super) fn quote(&self, name: &str) {
         let log = self.log(name);
         let lines: Vec<&str> = log.lines().collect();
-        let mut text = format!("the last words of `{name}`:");
+        let mut text = format!("last log lines of `{name}`:");
         for line in &lines[lines.len().saturating_sub(QUOTED)..] {
             // Writing to a string cannot fail.
             let _ = write!(text, " {line}");

@@ -27,7 +27,7 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::runtime::{self, Signals};
 
-/// Watch a cluster being born on this machine, in a sandbox
+/// Simulate the bootstrap of a cluster on this machine, in a sandbox
 ///
 /// No root, no cluster: hub, gateway, tunnel and node agents run as processes of this program in a temporary folder, on
 /// loopback. Machines are folders with recorded logs. Some fail, for reasons that are found out. Everything is removed
@@ -39,7 +39,7 @@ Examples:
   landfall demo --once
   landfall demo --listen 127.0.0.1:8700
 
-Exit codes: 0 the story came to its end · 1 something in it went wrong")]
+Exit codes: 0 the simulation completed · 1 a step of it failed")]
 pub(crate) struct Demo {
     /// End with the story; without this the hub's page stays open until Ctrl-C
     #[arg(long)]
@@ -66,17 +66,12 @@ impl Demo {
             return Err(become_role(parent, &self.role).into());
         }
         if !self.listen.ip().is_loopback() {
-            let error = anyhow!("{} is no address of loopback", self.listen);
+            let error = anyhow!("invalid address {}: must be a loopback address", self.listen);
             return Err(Failure::usage(error, "the sandbox is for this machine only: use 127.0.0.1"));
         }
         // Checked before the demo starts, so that the error is not the hub's message in the middle of the output.
         TcpListener::bind(self.listen).with_context(|| format!("listen on {}", self.listen)).map_err(
-            |error| {
-                Failure::new(
-                    error,
-                    "name a port that nobody has with `--listen`, or leave it out and a free one is found",
-                )
-            },
+            |error| Failure::new(error, "name a free port with `--listen`, or omit it to select one"),
         )?;
         let runtime = runtime::single_threaded()?;
         let played = runtime.block_on(self.play());

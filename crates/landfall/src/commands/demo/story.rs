@@ -46,12 +46,12 @@ impl<'c> Story<'c> {
     /// Runs all acts; returns the address of the hub's page.
     pub(super) async fn tell(mut self, listen: SocketAddr) -> Result<String> {
         output::print(&format!(
-            "A cluster is born in {}: no root, no cluster, loopback only.\n\
+            "A cluster bootstraps in {}: no root, no cluster, loopback only.\n\
              Roles are real processes of this program. Machines are folders; what they say was recorded.\n\n",
             self.cast.folder().display()
         ))?;
         let made = certificates::make(self.cast)?;
-        self.say("pki", &format!("one bootstrap authority, {made} certificates, each good for one thing"))?;
+        self.say("pki", &format!("one bootstrap CA, {made} certificates, each for a single purpose"))?;
         for (number, name) in MACHINES.into_iter().enumerate() {
             machines::make(self.cast, name, number + 1)?;
         }
@@ -119,7 +119,7 @@ impl<'c> Story<'c> {
 
     /// The operator queries the endpoint and sees the cause.
     async fn gather(&mut self, endpoint: &str) -> Result<()> {
-        self.say("gather", "nobody may log in on `boot-0`; its logs come through the API endpoint:")?;
+        self.say("gather", "SSH to `boot-0` is not allowed; its logs are fetched through the API endpoint:")?;
         let words = ["gather", endpoint, "-o", "bundle.tar.gz", "--wait", "60"];
         let access = [
             "--certificate-authority",
@@ -172,7 +172,7 @@ impl<'c> Story<'c> {
         }
         self.say(
             "tunnel",
-            "a webhook in the (simulated) pod network is asked through the agent on `node-1`:",
+            "the API server calls a webhook in the (simulated) pod network through the agent on `node-1`:",
         )?;
         self.say(
             "",
@@ -260,7 +260,7 @@ impl<'c> Story<'c> {
         ensure!(performed.code == Some(2), "`status` does not show the machine that failed");
         output::print(&performed.stdout)?;
         let seconds = self.begun.elapsed().as_secs_f64();
-        output::print(&format!("\nTold in {seconds:.1} s. `node-3` waits for its clock to be set.\n"))
+        output::print(&format!("\nCompleted in {seconds:.1} s. `node-3` waits for its clock to be set.\n"))
     }
 
     /// Waits until machines have these states, and prints every change. An empty state matches any.

@@ -37,7 +37,7 @@ Examples:
   kured --reboot-sentinel-command='landfall node hook reboot-required'
 
 Exit codes: 0 all is well, and for `reboot-required` a reboot may come · 1 not: the annotation stays away · 69 a server did not \
-answer · 75 not now: nobody asks for this hook, no reboot is wanted, or the node is not ready yet")]
+answer · 75 not now: this hook is not requested, no reboot is required, or the node is not ready yet")]
 pub(crate) struct Hook {
     /// Which hook
     #[arg(value_enum)]
@@ -58,7 +58,7 @@ pub(crate) struct Hook {
     #[arg(long, requires = "node_name")]
     only_when_labelled: bool,
 
-    /// Then stay, and wake up every so many seconds: a DaemonSet's pod must not end
+    /// Keep running and repeat after this many seconds, because the pod of a DaemonSet must not exit
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     sleep: u64,
 
@@ -104,7 +104,7 @@ impl Hook {
             .context("prepare to look around")?;
         let runtime = runtime::multi_threaded()?;
         if !self.is_asked_for(&runtime, &env, &request)? {
-            tracing::info!("Nobody asks for this hook now.");
+            tracing::info!("hook not requested");
             return Ok(Exit::TryLater);
         }
         let done = runtime.block_on(async {

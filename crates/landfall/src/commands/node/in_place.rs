@@ -43,10 +43,10 @@ const BY_ITSELF: Continuation = Continuation {
     rebooting: Exit::Reboot,
 };
 
-/// Re-bootstrap this machine where it stands, across reboots and power cuts, and never twice
+/// Re-bootstrap this machine in place, across reboots and power failures, exactly once
 ///
-/// Takes the node's Secret, looks whether everything would work, brings everything to the machine, takes the label off,
-/// and only then takes the machine down. What goes on after the reboot is installed on the way and takes itself away.
+/// Reads the node's Secret, checks all preconditions, downloads everything to the machine, removes the label,
+/// and only then reboots the machine. The unit that continues after the reboot is installed before it and removes itself.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -55,14 +55,14 @@ Examples:
   landfall node in-place --secret-file bootstrap.json --no-cluster --node-name worker-1
 
 Exit codes: 0 done · 1 failed · 69 the cluster did not answer · 75 waiting, or failed for now · 77 not asked for · \
-100 reboot, then it goes on by itself")]
+100 reboot, then it continues by itself")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 pub(crate) struct InPlace {
     /// The name of this node
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node_name: Option<String>,
 
-    /// Look whether everything would work and touch nothing; what is downloaded is kept for the real run
+    /// Check all preconditions and change nothing; downloads are kept for the real run
     #[arg(long)]
     preflight_only: bool,
 
@@ -94,7 +94,7 @@ pub(crate) struct InPlace {
     #[arg(long, value_name = "MB", default_value_t = FREE_BYTES / 1_000_000)]
     free_space: u64,
 
-    /// Begin once more with a Secret whose attempt has ended
+    /// Start again with a Secret whose attempt has ended
     #[arg(long)]
     again: bool,
 
@@ -106,7 +106,7 @@ pub(crate) struct InPlace {
     #[arg(long)]
     stay: bool,
 
-    /// Go on with the attempt that is open on this machine; what the installed unit does after each boot
+    /// Resume the open attempt on this machine, as the installed unit does after each boot
     #[arg(long, conflicts_with_all = ["preflight_only", "secret_file", "again"])]
     go_on: bool,
 
@@ -333,16 +333,16 @@ impl InPlace {
             }
             Outcome::Failed { step, reason, .. } | Outcome::RolledBack { step, reason } => {
                 let error = anyhow!("{reason}").context(format!("step `{step}` failed"));
-                let hint = "`landfall node status` tells the story; mend it, then hand in a new Secret, or begin once more with \
+                let hint = "read `landfall node status`; fix the problem, then provide a new Secret, or start again with \
                             this one by `--again`";
                 Err(Failure::new(error, hint))
             }
             Outcome::RollbackFailed { step, reason, stuck } => {
                 let stuck = stuck.join("`, `");
                 let error = anyhow!("{reason}").context(format!("step `{step}` failed, and `{stuck}` stays"));
-                Err(Failure::new(error, "`landfall node status` tells the story"))
+                Err(Failure::new(error, "read `landfall node status`"))
             }
-            Outcome::Abandoned { reason } => Err(anyhow!("the attempt was given up: {reason}").into()),
+            Outcome::Abandoned { reason } => Err(anyhow!("the attempt was abandoned: {reason}").into()),
             other => Err(anyhow!("unexpected end of the attempt: {other:?}").into()),
         }
     }

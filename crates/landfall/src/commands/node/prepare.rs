@@ -22,7 +22,7 @@ use crate::{output, runtime};
 /// Lay down the right runtime for the cluster, verified, exactly once, then let the kubelet start
 ///
 /// The cluster's version decides which runtime fits; signed lists say where it is for the operating system that runs and
-/// for the one that will. `kubelet.env` is written last. Interrupted anywhere, it goes on where it stopped.
+/// for the one that will. `kubelet.env` is written last. An interrupted run resumes where it stopped.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
   landfall node prepare --dry-run --output json | jq .reboot
   landfall node prepare --upgrade-os=false --manifest-mirror 'https://mirror.corp/{{.Board}}/{{.OSVersion}}/torcx_manifest.json'
 
-Exit codes: 0 prepared, or prepared before · 1 failed · 69 a server did not answer · 75 waiting for somebody · 77 refused by \
+Exit codes: 0 prepared, or prepared before · 1 failed · 69 a server did not respond · 75 waiting for another process or node · 77 refused by \
 the version-skew policy · 100 reboot, then run again")]
 pub(crate) struct Prepare {
     #[command(flatten)]
@@ -44,15 +44,15 @@ pub(crate) struct Prepare {
     #[arg(long, value_enum, default_value_t = RebootBy::Exit, overrides_with = "reboot")]
     reboot: RebootBy,
 
-    /// Give up an unfinished run, whatever it was asked for, and decide anew
+    /// Abandon an unfinished run, whatever its options, and decide again
     #[arg(long)]
     start_over: bool,
 
-    /// How to print the decision of a dry run, or how the node stands in the end (as text only on standard error)
+    /// Format of the decision of a dry run, or of the final status (text goes to standard error only)
     #[arg(long, value_enum, default_value_t = Format::Text)]
     output: Format,
 
-    /// Write how it stands on this node of the cluster, if the cluster has it already
+    /// Write the status to this node of the cluster, if it exists already
     #[arg(long, value_name = "NAME", env = "NODE")]
     node_name: Option<String>,
 
@@ -67,7 +67,7 @@ pub(super) enum RebootBy {
     Exit,
     /// Ask systemd for it
     Systemd,
-    /// Leave `/run/reboot-required` for whoever reboots machines here, such as kured, and exit with code 100
+    /// Create `/run/reboot-required` for the tool that reboots machines here, such as kured, and exit with code 100
     Required,
 }
 
@@ -143,7 +143,7 @@ pub(super) struct Flags {
     #[arg(long, value_enum)]
     backend: Option<BackendName>,
 
-    /// Go on outside the version-skew policy, and say so
+    /// Continue outside the version-skew policy, with a warning
     #[arg(long)]
     allow_skew: bool,
 
@@ -216,11 +216,11 @@ pub(super) fn advice(why: Why) -> (&'static str, Exit) {
             Exit::NotPermitted,
         ),
         Why::Fetch => (
-            "see whether the place can be reached from here: proxies are taken from `https_proxy` and `no_proxy`",
+            "check whether this URL is reachable from here: proxies are read from `https_proxy` and `no_proxy`",
             Exit::Unavailable,
         ),
         Why::Signature => (
-            "a wrong key, or somebody in between: compare the fingerprint; `--no-verify-signatures` trusts blindly",
+            "wrong key or man in the middle: compare the fingerprint; `--no-verify-signatures` skips the check",
             Exit::Failed,
         ),
         Why::NotForThis => (
@@ -235,21 +235,22 @@ pub(super) fn advice(why: Why) -> (&'static str, Exit) {
             Exit::Failed,
         ),
         Why::WrongHash => (
-            "what the place serves is not what its list names: tell whoever keeps it, or name another with `--manifest-mirror`",
+            "the files differ from the list of this location: notify its maintainer, or name another with `--manifest-mirror`",
             Exit::Failed,
         ),
         Why::NextOs => (
             "see `journalctl -u update-engine`, or leave the operating system alone with `--upgrade-os=false`",
             Exit::Unavailable,
         ),
-        Why::Unusable => {
-            ("mend what the line names; `--dry-run` tries again and changes nothing", Exit::Failed)
-        }
+        Why::Unusable => (
+            "fix the problem that the line names; `--dry-run` checks again and changes nothing",
+            Exit::Failed,
+        ),
         Why::Misfit => {
-            ("have an image made for this system, or take away the one that blocks the others", Exit::Failed)
+            ("build an image for this system, or remove the one that blocks the others", Exit::Failed)
         }
         Why::NotActive => (
-            "see `journalctl --boot` for what torcx or `systemd-sysext` says, mend it and boot again",
+            "read the messages of torcx or `systemd-sysext` in `journalctl --boot`, fix the problem and reboot",
             Exit::Failed,
         ),
         Why::Machine => ("make it root, with a disk that has room and can be written", Exit::Failed),

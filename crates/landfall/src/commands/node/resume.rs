@@ -13,17 +13,17 @@ use super::work::{self, Ask};
 use crate::exit::{Exit, Failure};
 use crate::{output, runtime};
 
-/// Go on with the run that was interrupted, as it was asked for
+/// Resume the interrupted run with its original options
 #[derive(Args)]
 #[command(
-    after_help = "Exit codes: as those of `landfall node prepare`; 0 also when there is nothing to go on with"
+    after_help = "Exit codes: as those of `landfall node prepare`; 0 also when there is nothing to resume"
 )]
 pub(crate) struct Resume {
     /// How a reboot comes about when one is needed
     #[arg(long, value_enum, default_value_t = RebootBy::Exit)]
     reboot: RebootBy,
 
-    /// How to print how the node stands in the end: as text, only on standard error
+    /// Format of the final status (text goes to standard error only)
     #[arg(long, value_enum, default_value_t = Format::Text)]
     output: Format,
 
@@ -39,7 +39,7 @@ impl Resume {
         let looking = HostEnvironment::new(&self.root, None).context("prepare to look around")?;
         let request = match run::open_request(&looking) {
             Err(RunError::NothingOpen) => {
-                output::say("There is nothing to go on with; `landfall node status` shows what was done.");
+                output::say("There is nothing to resume; `landfall node status` shows what was done.");
                 work::print(&looking, self.output)?;
                 return Ok(Exit::Done);
             }

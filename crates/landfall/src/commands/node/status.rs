@@ -157,17 +157,19 @@ fn stands(document: &StatusDocument) -> String {
     match (&document.ended, &document.outcome) {
         (Some(Outcome::Done), _) => "prepared".to_owned(),
         (Some(Outcome::Abandoned { reason }), _) => format!("given up: {reason}"),
-        (Some(_), _) => format!("failed for good{why}; `landfall node prepare --start-over` begins anew"),
+        (Some(_), _) => format!("failed permanently{why}; `landfall node prepare --start-over` starts again"),
         (None, Some(Outcome::Failed { .. })) => {
-            format!("failed{why}; mend it, then `landfall node resume` tries again")
+            format!("failed{why}; fix it, then `landfall node resume` retries")
         }
         (None, Some(Outcome::RebootNeeded { .. })) => {
-            "waits for a reboot; `landfall node resume` goes on after it".to_owned()
+            "waits for a reboot; `landfall node resume` continues after it".to_owned()
         }
         (None, Some(Outcome::Waiting { on, .. })) => {
             format!("waits for {on}; `landfall node resume` asks again")
         }
-        (None, _) => "not finished; `landfall node resume` goes on, unless a process is at work".to_owned(),
+        (None, _) => {
+            "not finished; `landfall node resume` continues, unless another process is running".to_owned()
+        }
     }
 }
 
@@ -199,7 +201,7 @@ impl InPlace {
     fn text(&self) -> String {
         let mut text = format!("{IN_PLACE} {}\n\n{}", self.record.attempt(), story::text(&self.record));
         if let Some(Gate::Closed { why }) = &self.gate {
-            text.push_str(&format!("The kubelet is held back: {why}.\n"));
+            text.push_str(&format!("The kubelet must wait: {why}.\n"));
         }
         for Log { path, last_line } in &self.logs {
             text.push_str(&format!("`{}` ends with: {last_line}\n", path.display()));

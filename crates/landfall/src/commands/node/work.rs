@@ -91,7 +91,7 @@ pub(super) fn carry_out(
                 Some(path) => {
                     say(&format!("This node is prepared: `{}` lets the kubelet start.", path.display()));
                 }
-                None => say("This node is prepared; no `kubelet.env` was asked for."),
+                None => say("This node is prepared; no `kubelet.env` was requested."),
             }
             Ok(Exit::Done)
         }
@@ -100,7 +100,7 @@ pub(super) fn carry_out(
             let go_on = match decided {
                 Decided::NotYet => "nothing was laid down: run it again, with other flags if need be",
                 Decided::Yes => {
-                    "then `landfall node resume`, or with other flags, or to read the lists anew, `landfall node prepare --start-over`"
+                    "then `landfall node resume`; use `landfall node prepare --start-over` for other flags or to read the lists again"
                 }
             };
             Err(Failure::new(step_failed(&step, &reason), format!("{hint}; {go_on}")).exit(exit))
@@ -258,7 +258,7 @@ fn ended(outcome: &Outcome) -> Failure {
         Outcome::RolledBack { step, reason } | Outcome::RollbackFailed { step, reason, .. } => {
             step_failed(step, reason).into()
         }
-        Outcome::Abandoned { reason } => anyhow!("the run was given up: {reason}").into(),
+        Outcome::Abandoned { reason } => anyhow!("the run was abandoned: {reason}").into(),
         other => anyhow!("unexpected end of the run: {other:?}").into(),
     }
 }
@@ -275,13 +275,13 @@ pub(super) fn root_is_there(root: &Path) -> Result<(), Failure> {
 pub(super) fn failure(error: RunError) -> Failure {
     let hint = match &error {
         RunError::Ledger(LedgerError::Unfinished { .. }) => {
-            "`landfall node resume` continues it as requested; `--start-over` gives it up in favor of these flags"
+            "`landfall node resume` continues it as requested; `--start-over` abandons it and uses these flags"
         }
         RunError::Ledger(LedgerError::Busy { .. }) => {
             "wait for the other process; `landfall node status` shows its progress"
         }
         RunError::Ledger(LedgerError::Damaged { dir }) if dir.iter().any(|name| name == IN_PLACE) => {
-            "see what was done with `journalctl -u landfall-in-place`; the kubelet is held back until the ledger is removed"
+            "read `journalctl -u landfall-in-place`; the kubelet waits until the ledger is removed"
         }
         RunError::InProgress { .. } => "wait until it has ended; `landfall node status` shows its progress",
         RunError::NothingOpen => "begin one with `landfall node prepare` or `landfall node in-place`",

@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 /// Default namespace of a DaemonSet.
 const NAMESPACE: &str = "landfall-agent";
 
-/// The node agent, by one of the four ways it comes to a machine
+/// Node agent, for one of four installation methods
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -51,7 +51,7 @@ pub(super) struct Agent {
 
 /// Where reports go and who may ask: the agent's own options, without the files each machine has for itself.
 #[derive(Args)]
-#[command(next_help_heading = "Ways for reports (docs/guides/carriers.md)")]
+#[command(next_help_heading = "Carriers (docs/guides/carriers.md)")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 struct Ways {
     /// Push reports to this hub: `https://HOST[:PORT]`

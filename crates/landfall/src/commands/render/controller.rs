@@ -43,7 +43,7 @@ pub(super) struct Controller {
     #[arg(long, value_name = "NAME")]
     secret_template: Option<String>,
 
-    /// Look after nodes with these labels only
+    /// Manage only nodes with these labels
     #[arg(long, value_name = "LABELS", default_value = "", hide_default_value = true)]
     selector: String,
 
@@ -51,7 +51,7 @@ pub(super) struct Controller {
     #[arg(long)]
     approve_certificates: bool,
 
-    /// Cluster API: the hub that is asked what nodes say
+    /// Cluster API: hub to read reports from
     #[arg(long, value_name = "URL")]
     hub: Option<String>,
 
@@ -59,7 +59,7 @@ pub(super) struct Controller {
     #[arg(long, value_name = "NAME", requires = "hub")]
     hub_secret: Option<String>,
 
-    /// Cluster API: hold back the end of failed Machines for their evidence, at most this long
+    /// Cluster API: delay the deletion of failed Machines for their evidence, at most this long
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "hub")]
     hold_evidence: Option<Duration>,
 
@@ -102,7 +102,7 @@ enum Cluster {
 enum Work {
     /// Leads nodes through in-place bootstraps
     InPlace,
-    /// Shows on Machines of Cluster API what their nodes say
+    /// Writes the state of nodes to conditions of Cluster API Machines
     Capi,
 }
 
@@ -199,7 +199,7 @@ impl Controller {
         let settings = capi::manifests::Settings { namespace, image, ..settings };
         let role = Described {
             name: "landfall-capi",
-            about: "Shows on Machines of Cluster API what their nodes say of their bootstrap",
+            about: "Writes the bootstrap state of nodes to conditions of Cluster API Machines",
             objects: capi::manifests::install(&settings, platform, &self.flags),
             namespace: own_namespace,
             image: self.image,

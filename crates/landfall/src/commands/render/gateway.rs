@@ -17,7 +17,7 @@ pub(super) struct Gateway {
     #[command(flatten)]
     shape: Shape,
 
-    /// The API port, whose connections come to the gateway while that does good; 0 for none
+    /// API port whose connections are redirected to the gateway while that helps; 0 for none
     #[arg(long, value_name = "PORT", default_value_t = 6443)]
     redirect: u16,
 

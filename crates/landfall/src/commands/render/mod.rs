@@ -43,7 +43,7 @@ enum What {
     Hub(hub::Hub),
 }
 
-/// What nearly every role is asked for.
+/// Options of most roles.
 #[derive(Args)]
 struct Shape {
     /// The kind of host or cluster
@@ -61,7 +61,7 @@ struct Certificates {
     #[arg(long, value_name = "DIR")]
     ca: Option<PathBuf>,
 
-    /// How many days certificates are good
+    /// Validity of certificates, in days
     #[arg(long, value_name = "DAYS", default_value_t = 7)]
     days: u32,
 }
@@ -95,13 +95,13 @@ struct Folder {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Kind {
-    /// A machine of OpenShift
+    /// OpenShift host
     Openshift,
-    /// A machine of kubeadm
+    /// kubeadm host
     Kubeadm,
-    /// A machine of k3s
+    /// k3s host
     K3s,
-    /// A machine of Cluster API with kubeadm
+    /// Cluster API machine with kubeadm
     Capi,
 }
 
@@ -109,7 +109,7 @@ enum Kind {
 enum RunAs {
     /// A pod: a static one for the tunnel, one of a StatefulSet or Deployment for the hub
     Pod,
-    /// A unit of systemd
+    /// systemd unit
     Unit,
 }
 
@@ -186,7 +186,7 @@ fn authority(path: &Path) -> Result<String, Failure> {
             "it has {length} bytes; certificates have at most {MAX_AUTHORITY}"
         );
         let text = std::fs::read_to_string(path)?;
-        anyhow::ensure!(text.contains("-----BEGIN CERTIFICATE-----"), "there is no certificate in it");
+        anyhow::ensure!(text.contains("-----BEGIN CERTIFICATE-----"), "it contains no certificate");
         anyhow::ensure!(!text.contains("PRIVATE KEY-----"), "there is a private key in it");
         Ok(text)
     };
@@ -238,9 +238,7 @@ fn explain(error: RenderError) -> Failure {
         RenderError::Leaf { .. } => {
             "`agent=NAME[,HOST…]`, `node=NAME`, `operator=NAME` or `viewer=NAME`, such as `--leaf operator=ann`; names of people have at most 64 letters, digits, `-`, `.`, `_` and `@`"
         }
-        RenderError::Collision { .. } => {
-            "ask for each certificate once, and give nobody the name of another file, such as `ca.crt`"
-        }
+        RenderError::Collision { .. } => "request each `--leaf` once, and do not name one `ca.crt`",
         RenderError::Store { .. } => {
             "`postgres://…` and `s3://…`, with whole paths in `password-file=`, `credentials-file=` and `ca-file=`"
         }
@@ -273,7 +271,7 @@ fn explain(error: RenderError) -> Failure {
         RenderError::OwnAuthority => "leave out `--ca`, or name the address with `--server`",
         RenderError::KeysInSource => "leave out `--server`: each bootstrap host then makes keys of its own",
         RenderError::Snippet { .. } => {
-            "shorten `--binary-url`, and leave further ways for reports to the image or to `--format ignition`"
+            "shorten `--binary-url`, and configure further carriers in the image or with `--format ignition`"
         }
         RenderError::Expired { .. } => "leave out `--ca` to have a new authority made",
         RenderError::Outlives { .. } => {

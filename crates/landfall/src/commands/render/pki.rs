@@ -6,10 +6,10 @@ use landfall_render::{Identity, RenderError, credentials, leaves, pki};
 use super::{Certificates, Folder, authority, explain};
 use crate::exit::{Exit, Failure};
 
-/// One bootstrap authority, and certificates that are each good for one thing
+/// Bootstrap CA, and certificates for a single purpose each
 ///
 /// `--server` makes those of the tunnel's two ends. `--leaf` makes others, in a folder of the name:
-/// `agent=NAME[,HOST…]` for `landfall agent --serve`, with names and addresses it is asked at;
+/// `agent=NAME[,HOST…]` for `landfall agent --serve`, with the names and addresses of its port;
 /// `node=NAME` for what a node says (`O=system:nodes`, `CN=system:node:NAME`);
 /// `operator=NAME` and `viewer=NAME` for those who ask (`O=landfall:operators`, `O=landfall:viewers`).
 #[derive(Args)]

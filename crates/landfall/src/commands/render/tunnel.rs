@@ -45,11 +45,11 @@ pub(super) struct Tunnel {
     #[arg(long, value_name = "PORT", default_value_t = 8091)]
     agent_port: u16,
 
-    /// Print the script that takes everything away again, in order, and end
+    /// Print the script that removes everything, in order, and exit
     #[arg(long, conflicts_with_all = ["output", "dry_run", "force"])]
     teardown: bool,
 
-    /// What tells that the bootstrap is over and the tunnel may go: `config-map`, `event` or `marker`, each also with
+    /// Signal that the bootstrap is complete and the tunnel can be removed: `config-map`, `event` or `marker`, each also with
     /// its place as `=NAMESPACE/NAME` or `=PATH`. A service on the host waits for it, and so does the script
     #[arg(long, value_name = "WHAT")]
     complete_when: Option<String>,

@@ -56,7 +56,7 @@ pub(super) struct Agent {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     alpn_proto: Vec<String>,
 
-    /// A token shown to the servers; the file is read anew for each connection
+    /// File with the token for the servers, read again for each connection
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     service_account_token_path: String,
 
@@ -92,7 +92,7 @@ pub(super) struct Agent {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     sync_interval_cap: Duration,
 
-    /// Go on calling when all servers are connected, to notice new ones
+    /// Continue to connect when all servers are connected, to discover new ones
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
     sync_forever: bool,
 
@@ -121,11 +121,11 @@ pub(super) struct Agent {
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     kubeconfig: String,
 
-    /// A server that says nothing for so long is asked whether it is there (upstream: 1h)
+    /// Idle time before a server is pinged (upstream: 1h)
     #[arg(long, value_name = "DURATION", default_value = "35s", value_parser = duration)]
     keepalive_time: Duration,
 
-    /// How long tunnels may go on after a request to stop (upstream: for ever)
+    /// Maximum time that tunnels continue after a stop request (upstream: unlimited)
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = duration)]
     drain_timeout: Duration,
 
@@ -140,7 +140,7 @@ pub(super) struct Agent {
 #[derive(Args)]
 #[command(next_help_heading = "Without effect")]
 struct Ignored {
-    /// No effect: the API server is spoken to in JSON
+    /// No effect: requests to the API server use JSON
     #[arg(long, value_name = "TYPE")]
     kube_api_content_type: Option<String>,
 

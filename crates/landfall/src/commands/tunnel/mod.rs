@@ -97,7 +97,10 @@ fn listening(flag: &str, text: &str) -> Result<IpAddr, Failure> {
     }
     let resolved = (text, 0).to_socket_addrs().ok().and_then(|mut found| found.next());
     resolved.map(|address| address.ip()).ok_or_else(|| {
-        Failure::usage(anyhow!("`--{flag}={text}` is no address of this machine"), "give an IP address")
+        Failure::usage(
+            anyhow!("invalid address `--{flag}={text}`: must be an IP address of this machine"),
+            "give an IP address",
+        )
     })
 }
 

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure};
 
 /// Serve the API server's egress and the agents that carry it: a drop-in for `proxy-server`
 ///
-/// Flags are upstream's. Two defaults differ: dead agents are noticed within a minute, and no dial waits for ever.
+/// Flags are upstream's. Two defaults differ: dead agents are detected within a minute, and every dial has a timeout.
 #[derive(Args)]
 #[command(
     version,
@@ -51,7 +51,7 @@ pub(super) struct Server {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", value_parser = boolean)]
     delete_existing_uds_file: bool,
 
-    /// Who may use the Unix socket, as `chmod` takes it
+    /// Mode of the Unix socket, as in `chmod`
     #[arg(long, value_name = "MODE", default_value = "770", value_parser = permissions)]
     uds_mode: u32,
 
@@ -91,7 +91,7 @@ pub(super) struct Server {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     cipher_suites: Vec<String>,
 
-    /// `VersionTLS12` or `VersionTLS13`; what is older is taken for 1.2
+    /// `VersionTLS12` or `VersionTLS13`; older versions are treated as 1.2
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
     tls_min_version: TlsVersion,
 
@@ -107,7 +107,7 @@ pub(super) struct Server {
     #[arg(long, value_name = "AUDIENCE", default_value = "", hide_default_value = true)]
     authentication_audience: String,
 
-    /// How the API server is reached that is asked about tokens and keeps leases; empty: as this pod's account
+    /// Kubeconfig of the API server that reviews tokens and stores leases; empty: service account of this pod
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     kubeconfig: String,
 
@@ -139,11 +139,11 @@ pub(super) struct Server {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     admin_bind_address: String,
 
-    /// An agent that says nothing for so long is asked whether it is there (upstream: 1h)
+    /// Idle time before an agent is pinged (upstream: 1h)
     #[arg(long, value_name = "DURATION", default_value = "35s", value_parser = duration)]
     keepalive_time: Duration,
 
-    /// A gRPC client that says nothing for so long is asked whether it is there
+    /// Idle time before a gRPC client is pinged
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     frontend_keepalive_time: Duration,
 
@@ -159,19 +159,19 @@ pub(super) struct Server {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "default")]
     proxy_strategies: Vec<Strategy>,
 
-    /// How long a dial may take (upstream: 0, for ever; here 0 means 25s)
+    /// Timeout of a dial (upstream: 0, unlimited; here 0 means 25s)
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = duration)]
     backend_dial_timeout: Duration,
 
-    /// How long tunnels may go on after a request to stop
+    /// Maximum time that tunnels continue after a stop request
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     graceful_shutdown_timeout: Duration,
 
-    /// Dials one agent may have without an answer; beyond, others are asked, or the dial fails (upstream: no limit)
+    /// Maximum pending dials per agent; further dials use other agents or fail (upstream: no limit)
     #[arg(long, value_name = "NUMBER", default_value_t = AgentLimits::DEFAULT_DIALS, value_parser = at_least_one)]
     max_dials_per_agent: usize,
 
-    /// Tunnels one agent may carry; beyond, others are asked, or the dial fails; 0: as many as there are
+    /// Maximum tunnels per agent; further dials use other agents or fail; 0: no limit
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     max_tunnels_per_agent: usize,
 
@@ -201,7 +201,7 @@ struct Ignored {
     #[arg(long, value_name = "NUMBER")]
     kubeconfig_burst: Option<u32>,
 
-    /// No effect: the API server is spoken to in JSON
+    /// No effect: requests to the API server use JSON
     #[arg(long, value_name = "TYPE")]
     kube_api_content_type: Option<String>,
 
@@ -256,7 +256,7 @@ impl Server {
             return Err(Failure::usage(error, hint));
         }
         if !self.cluster_ca_cert.is_empty() {
-            let error = anyhow!("agents are asked for a token and for a certificate");
+            let error = anyhow!("agents cannot authenticate with both a token and a certificate");
             return Err(Failure::usage(error, "give `--agent-namespace` or `--cluster-ca-cert`, not both"));
         }
         let [namespace, account, audience] = flags.map(Clone::clone);

@@ -22,7 +22,7 @@ Examples:
   landfall tunnel status
   landfall tunnel status --address 127.0.0.1:8094 --output json
 
-Exit codes: 0 ready · 1 not ready, or failed · 69 nobody answers")]
+Exit codes: 0 ready · 1 not ready, or failed · 69 no response")]
 pub(super) struct Status {
     /// Admin port of the server or agent; an agent's is 8094
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8095")]

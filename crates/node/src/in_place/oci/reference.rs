@@ -14,7 +14,7 @@ pub struct Reference {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    #[error("`{name}` names no registry and repository")]
+    #[error("`{name}` does not contain a registry and a repository")]
     Name { name: String },
     #[error("`{name}` is not named by its digest (`@sha256:…`): a tag can mean anything tomorrow")]
     NoDigest { name: String },

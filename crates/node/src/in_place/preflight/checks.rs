@@ -285,7 +285,7 @@ impl<'a, W: InPlaceEnvironment> Checks<'a, W> {
     /// Any answer is sufficient. The password is not sent, because it can be used only once.
     async fn progress(&mut self, endpoint: Option<&ProgressEndpoint>) {
         let Some(endpoint) = endpoint else {
-            return self.say("progress", Outcome::Passed, "told on the node and in the cluster only");
+            return self.say("progress", Outcome::Passed, "reported on the node and in the cluster only");
         };
         let trust = endpoint.authorities.clone().map_or(TrustRoots::System, TrustRoots::Only);
         match self.status(&trust, &endpoint.url).await {

@@ -90,7 +90,7 @@ pub fn text(report: &Report) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{mark:>8}  {:<16} {}", check.name, check.says);
     }
-    let end = if report.ready { "Nothing stands in the way." } else { "This node was not touched." };
+    let end = if report.ready { "All checks passed." } else { "This node was not touched." };
     let _ = writeln!(text, "\n{end}");
     text
 }

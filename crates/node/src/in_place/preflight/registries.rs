@@ -16,7 +16,7 @@ type Answers = BTreeMap<String, Result<u16, String>>;
 /// registries are a warning, unless none answers at all.
 pub(super) fn judge(mirrored: &[Vec<String>], answers: &Answers) -> Vec<(Outcome, String)> {
     if answers.is_empty() {
-        return vec![(Outcome::Warned, "this machine names no registry yet".to_owned())];
+        return vec![(Outcome::Warned, "this machine configures no registry yet".to_owned())];
     }
     let has_answered = |host: &String| answers.get(host).is_some_and(Result::is_ok);
     let mut lines: Vec<(Outcome, String)> = Vec::new();

@@ -29,7 +29,7 @@ pub(super) struct TakeLabelOff<W> {
 
 /// Reboots the machine; the kubelet does not start in the next boot until the gate opens.
 pub(super) struct GoDown<W> {
-    #[expect(dead_code, reason = "as every step; the reboot itself is asked for by the caller")]
+    #[expect(dead_code, reason = "as every step; the caller requests the reboot itself")]
     pub(super) env: Arc<W>,
 }
 
@@ -116,7 +116,7 @@ impl<W: InPlaceEnvironment> TakeLabelOff<W> {
 
 impl<W: InPlaceEnvironment> Step for TakeLabelOff<W> {
     fn spec(&self) -> StepSpec {
-        StepSpec::new(TAKE_LABEL_OFF, "Take the label off the node").needs([REQUEST.slot()])
+        StepSpec::new(TAKE_LABEL_OFF, "Remove the label of the node").needs([REQUEST.slot()])
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {

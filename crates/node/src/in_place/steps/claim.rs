@@ -67,7 +67,7 @@ impl<W: InPlaceEnvironment> Step for Claim<W> {
 
 impl<W: InPlaceEnvironment> Step for Preflight<W> {
     fn spec(&self) -> StepSpec {
-        StepSpec::new(PREFLIGHT, "See whether everything would work")
+        StepSpec::new(PREFLIGHT, "Check all preconditions")
             .needs([REQUEST.slot()])
             .gives([REPORT.slot()])
             .limits(Limits { deadline: PREFLIGHT_LIMIT, backoff: Retries::ONCE })

@@ -100,7 +100,7 @@ impl<W: InPlaceEnvironment> Stage<W> {
 
 impl<W: InPlaceEnvironment> Step for Stage<W> {
     fn spec(&self) -> StepSpec {
-        StepSpec::new(STAGE, "Bring everything to the machine").needs([REQUEST.slot()]).deadline(LIMIT)
+        StepSpec::new(STAGE, "Download everything to the machine").needs([REQUEST.slot()]).deadline(LIMIT)
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
@@ -125,7 +125,7 @@ impl<W: InPlaceEnvironment> Step for Stage<W> {
         if self.is_staged(context.get(&REQUEST)?.flavour, &Folder::of(context.attempt()))? {
             Ok(Confirmed::Holds)
         } else {
-            Err(StepError::now("what was brought is not there"))
+            Err(StepError::now("the downloaded files are missing"))
         }
     }
 }

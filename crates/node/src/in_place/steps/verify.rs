@@ -72,7 +72,7 @@ impl<W: InPlaceEnvironment> Step for Verify<W> {
 
 impl<W: InPlaceEnvironment> Step for ClearUp<W> {
     fn spec(&self) -> StepSpec {
-        StepSpec::new(CLEAR_UP, "Take away what is no longer needed").needs([REQUEST.slot()])
+        StepSpec::new(CLEAR_UP, "Remove files that are no longer needed").needs([REQUEST.slot()])
     }
 
     async fn check(&self, _: &Context<'_>) -> Result<Found, StepError> {

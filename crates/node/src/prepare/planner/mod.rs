@@ -271,7 +271,7 @@ fn cleanup() -> Vec<PlannedFile> {
         },
         PlannedFile {
             path: Path::new(UNITS).join("umount.target.requires").join(CLEANUP),
-            why: "does so on the way down".to_owned(),
+            why: "does so during the shutdown".to_owned(),
             content: Content::Link { to: unit },
         },
     ]

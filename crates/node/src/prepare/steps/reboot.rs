@@ -103,7 +103,7 @@ pub(crate) fn inactive(
         if noted(profile::SEAL)?.is_none() {
             let note = profile::SEAL;
             return Ok(Some(format!(
-                "this boot was to have {DOCKER} {chosen}, and torcx did not come to its end: there is no `{note}`"
+                "this boot was to have {DOCKER} {chosen}, and torcx did not complete: `{note}` does not exist"
             )));
         }
     }

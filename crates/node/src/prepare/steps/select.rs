@@ -148,6 +148,6 @@ impl<W: PrepareEnvironment> Step for Merge<W> {
         if left_out.is_empty() {
             return Ok(Confirmed::Holds);
         }
-        Err(StepError::later(format!("systemd left out {} without a word", left_out.join(", "))))
+        Err(StepError::later(format!("systemd skipped {} without a message", left_out.join(", "))))
     }
 }

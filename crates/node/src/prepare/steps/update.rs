@@ -39,7 +39,7 @@ impl<W: PrepareEnvironment> Step for UpdateOs<W> {
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
         if !context.get(&REQUEST)?.upgrade_os {
-            return Ok(Found::satisfied("nobody asked for it"));
+            return Ok(Found::satisfied("not requested"));
         }
         match self.env.update_status().await {
             Ok(status) if status.pending() != Pending::Nothing => {

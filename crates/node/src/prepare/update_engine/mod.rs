@@ -78,7 +78,7 @@ pub enum UpdateError {
         "the update of the operating system failed: update_engine reported an error while it was {while_doing}"
     )]
     Failed { while_doing: Operation },
-    #[error("update_engine was asked for an update and did not begin within {} s", BEGIN_LIMIT.as_secs())]
+    #[error("update_engine did not start the requested update within {} s", BEGIN_LIMIT.as_secs())]
     NotBegun,
     #[error("update_engine has been gone for {} s", GONE_LIMIT.as_secs())]
     Gone,

@@ -18,7 +18,7 @@ pub enum VerifyError {
     Fingerprint { text: String },
     #[error("the signature cannot be read: {reason}")]
     Signature { reason: String },
-    #[error("{valid} of {needed} signatures needed are good: {reasons}")]
+    #[error("{valid} of {needed} required signatures are valid: {reasons}")]
     TooFew { valid: usize, needed: usize, reasons: String },
 }
 

@@ -53,7 +53,7 @@ impl OpenPgp {
             }
         }
         match keys.len() {
-            0 => Err(failed("it holds no key".to_owned())),
+            0 => Err(failed("it contains no key".to_owned())),
             count if count > MAX_KEYS => Err(failed(format!("it holds more than {MAX_KEYS} keys"))),
             _ => Ok(Self { keys, policy }),
         }
