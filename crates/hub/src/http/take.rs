@@ -28,7 +28,7 @@ pub(super) async fn event(
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let kind = text(header::CONTENT_TYPE.as_str()).unwrap_or_default();
     let content = served.bodies.read(&caller, content, MAX_EVENT).await?;
-    let permit = permit(&served.hub.relayed, &caller, "too many events are being looked at").await?;
+    let permit = permit(&served.hub.relayed, &caller, "too many events are being processed").await?;
     let event = CloudEvent::read(&kind, text, &unpack(packing, &content, MAX_EVENT)?)?;
     drop(content);
     served.hub.event(permit, &caller, event).await.map(Json)

@@ -23,7 +23,7 @@ impl Hub {
     /// signature and is rejected.
     pub(crate) async fn console(&self, caller: &Caller, log: Bytes) -> Result<Vec<BatchItem>, Problem> {
         caller.may_report()?;
-        let permit = permit(&self.consoles, caller, "too many consoles are being searched").await?;
+        let permit = permit(&self.consoles, caller, "too many consoles are being processed").await?;
         let stopped = |_| Problem::new(500, "Defect", "the console could not be read");
         let look = move || {
             let mut finder = Finder::default();
