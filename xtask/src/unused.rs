@@ -91,7 +91,15 @@ fn add_sources(path: &Path, text: &mut String) -> Result<()> {
             add_sources(&entry?.path(), text)?;
         }
     } else if path.extension().is_some_and(|extension| extension == "rs") && path.exists() {
-        text.push_str(&fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()))?);
+        let source = fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()))?;
+        text.push_str(&source);
+        // Modules elsewhere, such as the bodies of fuzz targets.
+        for line in source.lines() {
+            let module = line.trim().strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]"));
+            if let (Some(module), Some(folder)) = (module, path.parent()) {
+                add_sources(&folder.join(module), text)?;
+            }
+        }
     }
     Ok(())
 }

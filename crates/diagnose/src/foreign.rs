@@ -46,14 +46,14 @@ const REDACTED: &[u8] = b"***<";
 static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let lists: [&[&[u8]]; 5] = [&CONTAINER_WORDS, &MOUNT_WORDS, &PROCESS_WORDS, &DEVICE_NAMES, &DENIALS];
     let words = lists.into_iter().flatten().chain(&[REQUEST, b": AVC "]).copied();
-    let words = bytes(&WORDS.naming_words).chain(bytes(&WORDS.quoting_keys)).chain(words);
+    let words = bytes(&WORDS.naming).chain(bytes(&WORDS.quoting_keys)).chain(words);
     AhoCorasick::builder().kind(Some(AhoCorasickKind::ContiguousNFA)).build(words).ok()
 });
 
 /// Searchers for words: creating them takes longer than searching a line.
 struct Finders(Vec<Finder<'static>>);
 
-static NAMING: LazyLock<Finders> = LazyLock::new(|| Finders::of(bytes(&WORDS.naming_words)));
+static NAMING: LazyLock<Finders> = LazyLock::new(|| Finders::of(bytes(&WORDS.naming)));
 static QUOTING: LazyLock<Finders> = LazyLock::new(|| Finders::of(bytes(&WORDS.quoting_keys)));
 static DENIED: LazyLock<Finders> = LazyLock::new(|| Finders::of(DENIAL_KEYS));
 static EXECUTED: LazyLock<Finders> = LazyLock::new(|| Finders::of(CONTAINER_WORDS));
@@ -207,7 +207,7 @@ fn reason_end(line: &[u8]) -> Option<usize> {
         return None;
     }
     let known = WORDS.status_texts.iter().find(|known| line[status..].starts_with(known.as_bytes()));
-    Some(status + known.map_or(code.len(), |known| known.len()))
+    Some(status + known.map_or(code.len(), String::len))
 }
 
 /// Returns the end of the value that starts here.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Words {
     pub(crate) quoting_keys: Vec<String>,
-    pub(crate) naming_words: Vec<String>,
+    pub(crate) naming: Vec<String>,
     pub(crate) usual_programs: Vec<String>,
     pub(crate) status_texts: Vec<String>,
     pub(crate) bootstrap_programs: Vec<String>,

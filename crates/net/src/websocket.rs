@@ -81,11 +81,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Receiver<S> {
         loop {
             return match self.0.next().await {
                 Some(Ok(message @ (Message::Binary(_) | Message::Text(_)))) => Ok(Some(message.into_data())),
-                Some(Ok(Message::Close(_))) | None => Ok(None),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
-                Some(Err(
-                    Error::ConnectionClosed | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake),
-                )) => Ok(None),
+                None
+                | Some(
+                    Ok(Message::Close(_))
+                    | Err(
+                        Error::ConnectionClosed
+                        | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake),
+                    ),
+                ) => Ok(None),
                 Some(Err(error)) => Err(failure(error)),
             };
         }
@@ -114,11 +118,11 @@ mod tests {
         match u16::try_from(content.len()) {
             Ok(short @ 0..126) => bytes.push(0x80 | u8::try_from(short).unwrap()),
             Ok(medium) => {
-                bytes.push(0x80 | 126);
+                bytes.push(0x80 | 0x7e);
                 bytes.extend(medium.to_be_bytes());
             }
             Err(_) => {
-                bytes.push(0x80 | 127);
+                bytes.push(0x80 | 0x7f);
                 bytes.extend((content.len() as u64).to_be_bytes());
             }
         }

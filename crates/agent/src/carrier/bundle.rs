@@ -468,7 +468,7 @@ mod tests {
             assert!(matches!(carried, Err(CarryError::Later(_))), "{carried:?}");
         }
         assert_eq!(ran(folder.path()), 1);
-        let kept = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", id));
+        let kept = folder.path().join(FOLDER).join(format!("{id}{SUFFIX}"));
         assert_eq!(std::fs::read(kept).unwrap(), b"bundle\n");
         // Another failure replaces it; a bundle that cannot be collected is not attempted again.
         let second = report(&mut keeper, "b1", "clock-skew");
@@ -495,7 +495,7 @@ mod tests {
             let (id, bytes) = (failed.message.id, failed.envelope);
             // A directory blocks the path of the record.
             std::fs::create_dir_all(folder.path().join(FOLDER).join(BROUGHT).join("x")).unwrap();
-            let made = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", id));
+            let made = folder.path().join(FOLDER).join(format!("{id}{SUFFIX}"));
             std::fs::write(&made, "bundle").unwrap();
             let (address, heard) = hub(status);
             let maker = maker(folder.path(), "exit 1");

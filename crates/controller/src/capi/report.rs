@@ -112,9 +112,9 @@ pub fn object(namespace: &str, machine: &str) -> Value {
 
 pub fn crd() -> Value {
     let values = [
-        ("STATES", json!(State::ALL.map(|state| state.name()))),
+        ("STATES", json!(State::ALL.map(State::name))),
         ("TRUSTS", json!([Trust::Claimed, Trust::Proven].map(Trust::name))),
-        ("PHASES", json!(Phase::ALL.map(|phase| phase.name()))),
+        ("PHASES", json!(Phase::ALL.map(Phase::name))),
         ("LINE", json!(LINE)),
     ];
     manifest::object(include_str!("../../manifests/capi-definition.yaml"), &values)

@@ -111,7 +111,10 @@ fn a_reader_that_ends_early_is_told() {
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("hint: the reader of standard output ended before the bundle was complete"), "{told}");
+    assert!(
+        told.contains("hint: the reader of standard output ended before the bundle was complete"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -157,7 +157,9 @@ fn whoever_ends_it_ends_its_roles() {
 #[test]
 fn the_sandbox_is_for_this_machine_only() {
     let bench = Bench::new();
-    bench.run(&["demo", "--once", "--listen", "0.0.0.0:8700"]).assert_refused(64, "must be a loopback address");
+    bench
+        .run(&["demo", "--once", "--listen", "0.0.0.0:8700"])
+        .assert_refused(64, "must be a loopback address");
     let long = bench.path().join("a".repeat(100));
     fs::create_dir(&long).unwrap();
     let run: Run = bench.command(&["demo", "--once"]).env("TMPDIR", &long).output().unwrap().into();

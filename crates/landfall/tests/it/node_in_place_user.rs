@@ -76,7 +76,10 @@ fn a_wrong_secret_is_named_before_anything_is_asked() {
     for (secret, says) in [
         (json!({}), "lacks `ignition_url`, `ignition_token`, `ca_cert`"),
         (json!("text"), "not a JSON object"),
-        (json!({"apiVersion": "v1", "kind": "Secret", "data": {}}), "pass only the decoded value of its key `bootstrap`"),
+        (
+            json!({"apiVersion": "v1", "kind": "Secret", "data": {}}),
+            "pass only the decoded value of its key `bootstrap`",
+        ),
         (whole.clone(), "`ca_cert` of the Secret contains no"),
         (with("ignition_url", json!(["https://x"])), "`ignition_url` of the Secret is not text"),
         (with("progress_url", json!("https://x")), "lacks `bootstrap_secret`"),

@@ -90,7 +90,13 @@ fn what_cannot_work_is_told_in_one_line_with_advice() {
                 node.bench.file("root/pubring.gpg", "");
             },
         ),
-        (&["--no-verify-signatures=false"], 1, "pubring.gpg`", "fix the problem that the line names", nothing),
+        (
+            &["--no-verify-signatures=false"],
+            1,
+            "pubring.gpg`",
+            "fix the problem that the line names",
+            nothing,
+        ),
         (
             &["--torcx-manifest-url=ftp://h/m.json"],
             64,

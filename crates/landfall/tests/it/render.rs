@@ -92,7 +92,11 @@ fn what_no_role_can_be_is_refused_in_one_line() {
     let image = "registry.example/landfall:1";
     for (words, code, error) in [
         (&["tunnel", "--for", "kubeadm", "--image", image][..], 64, "the address of the server is missing"),
-        (&["tunnel", "--for", "kubeadm", "--image", image, "--server", "auto"], 64, "can discover its own address"),
+        (
+            &["tunnel", "--for", "kubeadm", "--image", image, "--server", "auto"],
+            64,
+            "can discover its own address",
+        ),
         (
             &["tunnel", "--for", "kubeadm", "--image", image, "--format", "installer", "--server", "a"],
             64,
@@ -139,7 +143,11 @@ fn what_no_role_can_be_is_refused_in_one_line() {
         (&["pki", "--leaf", "viewer=ca.crt"], 64, "two files would be written to `ca.crt/viewer.crt`"),
         (&["pki", "--leaf", "viewer=a", "--leaf", "viewer=a"], 64, "two files would be written to"),
         (&["agent", "--for", "k3s", "--by", "image", "--hub", "hub"], 64, "invalid URL"),
-        (&["agent", "--for", "k3s", "--by", "image", "--hub", "http://hub.corp"], 64, "refusing to send secrets to"),
+        (
+            &["agent", "--for", "k3s", "--by", "image", "--hub", "http://hub.corp"],
+            64,
+            "refusing to send secrets to",
+        ),
         (
             &["agent", "--for", "k3s", "--by", "image", "--hub", "https://h", "--hub-ca", "key"],
             1,

@@ -104,7 +104,10 @@ mod tests {
             "tls://[h]",
         ] {
             let said = bad.parse::<Server>().unwrap_err().to_string();
-            assert!(said.starts_with(&format!("invalid NATS server `{bad}`")) && !said.contains("login"), "{said}");
+            assert!(
+                said.starts_with(&format!("invalid NATS server `{bad}`")) && !said.contains("login"),
+                "{said}"
+            );
         }
     }
 
