@@ -85,21 +85,26 @@ fn sources(folder: &Path, places: &[&str]) -> Result<String> {
     Ok(text)
 }
 
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()))
+}
+
 fn add_sources(path: &Path, text: &mut String) -> Result<()> {
     if path.is_dir() {
         for entry in fs::read_dir(path).with_context(|| format!("read `{}`", path.display()))? {
             add_sources(&entry?.path(), text)?;
         }
     } else if path.extension().is_some_and(|extension| extension == "rs") && path.exists() {
-        let source = fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()))?;
-        text.push_str(&source);
+        let source = read(path)?;
         // Modules elsewhere, such as the bodies of fuzz targets.
         for line in source.lines() {
             let module = line.trim().strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]"));
-            if let (Some(module), Some(folder)) = (module, path.parent()) {
-                add_sources(&folder.join(module), text)?;
+            let module = module.and_then(|module| Some(path.parent()?.join(module)));
+            if let Some(module) = module.filter(|module| module.is_file()) {
+                text.push_str(&read(&module)?);
             }
         }
+        text.push_str(&source);
     }
     Ok(())
 }
