@@ -87,10 +87,10 @@ pub enum EnvelopeError {
     #[error("the payload type of its envelope is not `{PAYLOAD_TYPE}`")]
     PayloadType,
     #[error(
-        "its envelope has not one Ed25519 signature: 64 bytes in base64 (`sig`) by a key of 32 in hexadecimal (`keyid`)"
+        "its envelope must have one Ed25519 signature: 64 bytes in base64 (`sig`) by a key of 32 in hexadecimal (`keyid`)"
     )]
     SignatureForm,
-    #[error("its signature does not fit")]
+    #[error("its signature does not match the payload")]
     Signature,
     #[error("the payload of its envelope is not a report message")]
     Message(#[source] serde_json::Error),

@@ -86,12 +86,12 @@ fn the_token_speaks_for_no_node_that_is_known_otherwise() {
     refused(&send(&hub, &fleet, &envelope("n2", 1, no_dns())), 403, "must be signed");
     let mut changed = signed(envelope("n2", 1, no_dns()), &thief);
     changed.node.hostname = "n3".to_owned();
-    refused(&send(&hub, &fleet, &changed), 403, "signature does not fit");
+    refused(&send(&hub, &fleet, &changed), 403, "signature does not match");
     // Repeating an earlier report changes nothing, regardless of its sender.
     assert_eq!(send(&hub, &fleet, &first).json()["outcome"], "duplicate");
     let mut again = first.clone();
     again.id = crate::bed::new_id();
-    refused(&send(&hub, &fleet, &again), 403, "signature does not fit");
+    refused(&send(&hub, &fleet, &again), 403, "signature does not match");
     // A holder of the shared token cannot take over a node that reports unsigned with a token of its own.
     let trusted = token(Holder::Node("n4".to_owned()));
     assert_eq!(send(&hub, &trusted, &envelope("n4", 1, running())).status, 200);
