@@ -152,7 +152,7 @@ impl ConnectProxy {
         };
         let host = host.trim_matches(['[', ']']).to_owned();
         if host.is_empty() || host.contains(char::is_whitespace) {
-            return Err(bad("it names no host"));
+            return Err(bad("its host is missing"));
         }
         let place = if is_tls { ProxyPlace::Tls { host, port } } else { ProxyPlace::Tcp { host, port } };
         let authorization = user

@@ -17,9 +17,9 @@ const PIECE: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FirstError {
-    #[error("the peer said nothing that tells what it wants within {} s", .0.as_secs())]
+    #[error("no recognizable request from the peer within {} s", .0.as_secs())]
     Late(Duration),
-    #[error("the peer left without a word")]
+    #[error("the peer closed the connection without a request")]
     Silent,
     #[error("the peer left before it had said what it wants")]
     Cut,
