@@ -272,7 +272,8 @@ fn the_reports_on_a_console_are_taken_in() {
         "{results}"
     );
     // Unsigned, signed by a key that is not the pinned one, and modified after signing.
-    for (at, words) in [(2, "not signed"), (3, "not signed by the same key"), (4, "signature does not match")] {
+    for (at, words) in [(2, "not signed"), (3, "not signed by the same key"), (4, "signature does not match")]
+    {
         let problem = &results["results"][at]["problem"];
         assert_eq!(problem["status"], 403, "{results}");
         assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains(words)), "{problem}");

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::command::Bench;
-use crate::hub::{ask, start};
+use crate::hub::{ask, start, unsigned};
 
 const PATIENCE: Duration = Duration::from_secs(180);
 const CONDITION: &str = "bootstrap.landfall.dev/Succeeded";
@@ -40,13 +40,13 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
 
     let _hub = start(&bench, port);
     let report = json!({
-        "format": 1, "id": "01a1e1d7-cfdd-7000-8000-000000000001", "node": {"hostname": "edge-1", "bootId": "b"},
+        "id": "01a1e1d7-cfdd-7000-8000-000000000001", "node": {"hostname": "edge-1", "bootId": "b"},
         "sequence": 1, "time": "2026-01-02T03:04:05Z",
         "report": {"format": 1, "findings": [], "timeline": [], "sources": [], "verdict": {
             "state": "failed", "cause": "disk-full", "title": "Full", "component": "kubelet", "phase": "join",
             "confidence": 0.9, "trust": "claimed"}},
     });
-    assert_eq!(ask(port, "POST", "/api/v1/reports", &report.to_string()).unwrap().0, 200);
+    assert_eq!(ask(port, "POST", "/api/v1/reports", &unsigned(&report)).unwrap().0, 200);
 
     // With the permissions of its pod, and no others.
     let own = access(&bench, &server);
@@ -65,7 +65,7 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
     proven["id"] = json!("01a1e1d7-cfdd-7000-8000-000000000002");
     proven["sequence"] = json!(2);
     proven["report"]["verdict"]["trust"] = json!("proven");
-    assert_eq!(ask(port, "POST", "/api/v1/reports", &proven.to_string()).unwrap().0, 200);
+    assert_eq!(ask(port, "POST", "/api/v1/reports", &unsigned(&proven)).unwrap().0, 200);
     eventually("the condition", PATIENCE, || (shown() == "DiskFull").then_some(())).unwrap();
 
     let run = bench.run(&["status", "--cluster", "--kubeconfig", &kubeconfig, "--output", "json"]);

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use landfall_model::envelope::Envelope;
 use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{Durability, HOST_ADDRESS, Postgres, Process, free_port, have};
 use rustix::process::Signal;
@@ -99,10 +100,14 @@ pub(crate) fn ask(port: u16, method: &str, path: &str, body: &str) -> Option<(u1
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-pub(crate) fn report(node: u64, sequence: u64, number: u64) -> String {
+/// Returns a message in an envelope without a signature.
+pub(crate) fn unsigned(message: &Value) -> String {
+    serde_json::to_string(&Envelope::unsigned(message.to_string().into_bytes())).unwrap()
+}
+
+pub(crate) fn report(node: u64, sequence: u64, number: u64) -> Value {
     let title = format!("Step {number}");
     json!({
-        "format": 1,
         "id": format!("01a1e1d7-cfdd-7000-8000-{number:012x}"),
         "node": {"hostname": format!("n{node}"), "bootId": "b"},
         "sequence": sequence,
@@ -113,7 +118,6 @@ pub(crate) fn report(node: u64, sequence: u64, number: u64) -> String {
             "findings": [], "timeline": [], "sources": []
         }
     })
-    .to_string()
 }
 
 #[test]
@@ -130,7 +134,7 @@ fn a_connection_that_rests_between_reports_is_the_same_over_tls() {
         }
         curl.args(["-sS", "--http1.1", "--noproxy", "*", "-m", "60", "--cacert", "hub-ca.crt"]);
         curl.args(["-H", &header, "-H", "content-type: application/json"]);
-        curl.args(["--data", &report(1, number, number), "-o", "/dev/null"]);
+        curl.args(["--data", &unsigned(&report(1, number, number)), "-o", "/dev/null"]);
         curl.args(["-w", "%{http_code} by %{num_connects} new\n", &url]);
     }
     let output = curl.output().unwrap();
@@ -170,7 +174,7 @@ fn kill_again_and_again(store: &str) {
                     loop {
                         let sequence =
                             sequences[usize::try_from(node).unwrap()].fetch_add(1, Ordering::Relaxed);
-                        let body = report(node, sequence, numbers.fetch_add(1, Ordering::Relaxed));
+                        let body = unsigned(&report(node, sequence, numbers.fetch_add(1, Ordering::Relaxed)));
                         match ask(port, "POST", "/api/v1/reports", &body) {
                             Some((200, _)) => acknowledged.lock().unwrap().push(body),
                             Some(other) => panic!("{other:?}"),
@@ -204,10 +208,10 @@ fn status_shows_the_board_and_tells_trouble_by_its_exit_code() {
     let address = format!("http://127.0.0.1:{port}");
     let run = bench.run(&["status", "--hub", &address]);
     assert_eq!((run.code, run.stdout.as_str()), (0, "No node has reported yet\n"), "{run:?}");
-    let failed = report(1, 1, 1)
-        .replace("\"running\"", "\"failed\"")
-        .replace("\"cause\":null", "\"cause\":\"disk-full\"");
-    assert_eq!(ask(port, "POST", "/api/v1/reports", &failed).unwrap().0, 200);
+    let mut failed = report(1, 1, 1);
+    failed["report"]["verdict"]["state"] = "failed".into();
+    failed["report"]["verdict"]["cause"] = "disk-full".into();
+    assert_eq!(ask(port, "POST", "/api/v1/reports", &unsigned(&failed)).unwrap().0, 200);
     let run = bench.run(&["status", "--hub", &address]);
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stdout.starts_with("1 node: 1 failed\n\n     1  failed     Step 1 (disk-full)\n"), "{run:?}");

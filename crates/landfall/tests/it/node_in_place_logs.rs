@@ -98,7 +98,7 @@ fn a_machine_that_fails_between_two_lives_is_heard_through_its_agent() {
         text.contains("Failed at `apply-machine-config`: ").then_some(text)
     });
     let text = text.unwrap();
-    assert!(text.contains("it will be retried") && text.contains("The kubelet is held back: "), "{text}");
+    assert!(text.contains("it will be retried") && text.contains("The kubelet must wait: "), "{text}");
     assert_eq!((kubelet(&node).as_str(), started(&node).as_str()), ("inactive", "old\n"));
 
     the_agent_tells(&bench, &node);

@@ -100,6 +100,6 @@ fn what_systemd_leaves_out_without_a_word_is_an_error() {
     }
     let run = prepare("/srv");
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stderr.contains("systemd left out kubernetes without a word"), "{run:?}");
+    assert!(run.stderr.contains("systemd skipped kubernetes without a message"), "{run:?}");
     assert!(run.stdout.contains("marker: none") && run.stdout.contains("kubelet.env: none"), "{run:?}");
 }

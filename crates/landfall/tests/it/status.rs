@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::command::Bench;
-use crate::hub::{ask, report, start, start_guarded};
+use crate::hub::{ask, report, start, start_guarded, unsigned};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -63,8 +63,9 @@ impl Drop for Watched {
 }
 
 fn send(port: u16, sequence: u64, state: &str) {
-    let body = report(1, sequence, sequence).replace("\"running\"", &format!("\"{state}\""));
-    assert_eq!(ask(port, "POST", "/api/v1/reports", &body).unwrap().0, 200);
+    let mut message = report(1, sequence, sequence);
+    message["report"]["verdict"]["state"] = state.into();
+    assert_eq!(ask(port, "POST", "/api/v1/reports", &unsigned(&message)).unwrap().0, 200);
 }
 
 #[test]

@@ -311,7 +311,7 @@ fn wrong_flags_are_refused_with_advice() {
         (
             &["--uds-name=a.sock", "--server-port=0", "--agent-bind-address=no.such.host.invalid"],
             64,
-            "no address",
+            "invalid address",
         ),
     ];
     for (flags, code, said) in cases {

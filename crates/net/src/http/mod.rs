@@ -8,6 +8,7 @@
 //! open, send, piece, piece, …                    a stream, with a deadline for each piece
 //! ```
 
+use std::error::Error as _;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -320,13 +321,21 @@ impl Connection {
 /// Converts an error of a connection. With TLS 1.3 a rejected client certificate is reported with the first answer.
 fn failed(to: &str, source: hyper::Error) -> HttpError {
     let to = to.to_owned();
-    let cause = std::error::Error::source(&source).and_then(|cause| cause.downcast_ref::<io::Error>());
-    let cause = cause.and_then(io::Error::get_ref).and_then(|cause| cause.downcast_ref());
-    match cause {
-        Some(rustls::Error::AlertReceived(alert)) => HttpError::CertificateRejected { to, alert: *alert },
-        _ if source.is_parse() => HttpError::NotHttp { to, source },
-        _ => HttpError::Broken { to, source },
+    match alert(&source) {
+        Some(alert) => HttpError::CertificateRejected { to, alert },
+        None if source.is_parse() => HttpError::NotHttp { to, source },
+        None => HttpError::Broken { to, source },
     }
+}
+
+/// Returns the TLS alert that ended the connection. If the task of the connection saw it first, the error of the
+/// request contains the error of the connection.
+fn alert(error: &hyper::Error) -> Option<AlertDescription> {
+    let mut causes = std::iter::successors(error.source(), |&error| error.source());
+    causes.find_map(|cause| match cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()? {
+        rustls::Error::AlertReceived(alert) => Some(*alert),
+        _ => None,
+    })
 }
 
 // === impl Answer ===
