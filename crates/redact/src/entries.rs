@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::block::{Certificates, Context};
 use crate::decode;
+use crate::frame;
 use crate::frames::{FrameField, Frames};
 use crate::gap::{self, Gap};
 use crate::hit::{self, Counts, Hit, Length, Style, What};
@@ -156,6 +157,11 @@ impl EntryStream {
     /// Adds an entry and appends the entries that are decided to `out`.
     pub fn push(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
         self.push_with(entry, Ending::Unknown, out);
+    }
+
+    /// Like [`Self::push`], for a text that ends at a line end: the next entry does not continue its last line.
+    pub fn push_line(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
+        self.push_with(entry, Ending::Line, out);
     }
 
     /// Like [`Self::push`], with the known ending of the text.
@@ -332,7 +338,7 @@ impl EntryStream {
                     unit.withholding.then_some("encoded")
                 };
                 if let Some(previous) = previous
-                    && self.held[index(previous, self.first)].ending != Ending::Line
+                    && self.held[index(previous, self.first)].goes_on_in(held_text)
                 {
                     let before = self.held[index(previous, self.first)].text_in(&self.bytes);
                     let goes_on = self.held[index(previous, self.first)].ending == Ending::Partial;
@@ -458,6 +464,15 @@ impl EntryStream {
 // === impl Held ===
 
 impl Held {
+    /// Returns whether its last line may continue in the next entry of the unit, which has this text.
+    fn goes_on_in(&self, text: &[u8]) -> bool {
+        match self.ending {
+            Ending::Line => false,
+            Ending::Unknown => !frame::begins_record(text),
+            Ending::Partial => true,
+        }
+    }
+
     fn text_in<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         let start = self.start + self.before;
         &bytes[start..start + self.text]

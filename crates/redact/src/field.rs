@@ -1,5 +1,6 @@
 //! A field: a name that identifies its value as a secret, in any notation of evidence.
 
+use crate::frame;
 use crate::rules::{self, Field, NameMatch, Place};
 
 /// Location of a field's value.
@@ -149,6 +150,9 @@ fn below(text: &[u8], line: (usize, usize), name: &Name, at: usize, field: &Fiel
     let start = (line.1 + 1).min(text.len());
     let end = memchr::memchr(b'\n', &text[start..]).map_or(text.len(), |len| start + len);
     let mut at_value = start + blank(text, start, end);
+    if frame::begins_record(&text[start..end]) {
+        return None;
+    }
     match text[at..line.1].trim_ascii() {
         b"\\" => {}
         b"," if is_item && quote(text, at_value, end).is_some() => {}

@@ -77,6 +77,21 @@ const DIGITS_OF_TIME: usize = 6;
 /// Shorter common prefixes of two lines are part of their text.
 const SHARED_MIN: usize = 4;
 
+/// Starts of log records. `0` stands for a digit, `A` and `a` for letters, `_` for a digit or a space.
+const HEADS: [&[u8]; 8] = [
+    b"A0000 00:00:00.000000 ",
+    b"Aaa _0 00:00:00",
+    b"0000-00-00T00:00:00",
+    b"0000-00-00 00:00:00",
+    b"0000/00/00 00:00:00",
+    b"[0000-00-00",
+    b"time=\"0000-00-00",
+    b"time=0000-00-00",
+];
+
+/// Starts of the records of structured loggers.
+const OBJECTS: [&[u8]; 5] = [b"{\"level\":", b"{\"ts\":", b"{\"time\":", b"{\"severity\":", b"{\"msg\":"];
+
 /// The common frame around the lines of one text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
@@ -105,6 +120,29 @@ pub(crate) fn ends_with_item(line: &[u8]) -> bool {
     let (before, word) = line.split_at(last);
     let string = word.strip_suffix(b",").unwrap_or(word);
     before.ends_with(b"- ") || string.len() > 2 && string.starts_with(b"\"") && string.ends_with(b"\"")
+}
+
+/// Returns whether a text begins with the head of a log record, so that it does not continue another text.
+pub(crate) fn begins_record(text: &[u8]) -> bool {
+    let is_like = |(byte, shape): (&u8, &u8)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        b'A' => byte.is_ascii_uppercase(),
+        b'a' => byte.is_ascii_lowercase(),
+        b'_' => byte.is_ascii_digit() || *byte == b' ',
+        _ => byte == shape,
+    };
+    let is_head = |head: &&[u8]| text.len() >= head.len() && text.iter().zip(*head).all(is_like);
+    HEADS.iter().any(is_head) || OBJECTS.iter().any(|object| text.starts_with(object)) || is_of_kernel(text)
+}
+
+/// Returns whether a text begins with the kernel's time, as in `[   12.345678] `.
+fn is_of_kernel(text: &[u8]) -> bool {
+    let Some(time) = text.strip_prefix(b"[") else { return false };
+    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let time = time.trim_ascii_start();
+    let seconds = digits(time);
+    let fraction = time[seconds..].strip_prefix(b".").unwrap_or_default();
+    seconds > 0 && digits(fraction) == DIGITS_OF_TIME && fraction[DIGITS_OF_TIME..].starts_with(b"]")
 }
 
 // === impl Prefixes ===
@@ -386,6 +424,26 @@ mod tests {
             ("X alone\nb\n", ""),
         ] {
             assert_eq!(shown(text, "X"), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn records_begin_with_a_time() {
+        for text in [
+            "I1119 05:38:09.123456    1234 a.go:12] x",
+            "Nov  9 05:38:09 node-1 kernel: x",
+            "2026-11-19T05:38:09Z x",
+            "2026-11-19 05:38:09,123 - util.py[DEBUG]: x",
+            "[   12.345678] x",
+            "time=\"2026-11-19T05:38:09Z\" level=info",
+            "{\"level\":\"info\"}",
+        ] {
+            assert!(begins_record(text.as_bytes()), "{text}");
+        }
+        for text in
+            ["", "hunter22", "I1119", "2026-11-19", "[12.34] x", "{\"auth\":1}", "[kubelet] x", "E0102abc"]
+        {
+            assert!(!begins_record(text.as_bytes()), "{text}");
         }
     }
 

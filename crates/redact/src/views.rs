@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use landfall_model::terminal::{self, Holds};
 use memchr::{memchr, memchr_iter, memmem};
 
+use crate::frame;
 use crate::mapped::Mapped;
 
 /// A separator line that no construct can cross.
@@ -146,8 +147,8 @@ pub(crate) fn quoted_printable(original: &[u8]) -> Option<Mapped> {
             continue;
         }
         let (byte, len) = match &original[place..] {
-            [b'=', b'\n', ..] => (None, 2),
-            [b'=', b'\r', b'\n', ..] => (None, 3),
+            [b'=', b'\n', next @ ..] if !frame::begins_record(next) => (None, 2),
+            [b'=', b'\r', b'\n', next @ ..] if !frame::begins_record(next) => (None, 3),
             [b'=', high, low, ..] => match byte_of(*high, *low) {
                 Some(byte) => (Some(byte), 3),
                 None => continue,
@@ -170,7 +171,9 @@ pub(crate) fn quoted_printable(original: &[u8]) -> Option<Mapped> {
 pub(crate) fn ends_softly(text: &[u8], line: (usize, usize)) -> bool {
     let next = text.get(line.1 + 1..).unwrap_or_default();
     let next = &next[..memchr(b'\n', next).unwrap_or(next.len())];
-    SOFT_WIDTHS.contains(&(line.1 - line.0)) && memmem::find(next, b"-----END").is_none()
+    SOFT_WIDTHS.contains(&(line.1 - line.0))
+        && memmem::find(next, b"-----END").is_none()
+        && !frame::begins_record(next)
 }
 
 /// Resolves `""` for a quote, as in CSV, and `''`, as in YAML.
@@ -309,7 +312,8 @@ pub(crate) fn joined(text: &[u8], line: (usize, usize)) -> Option<(Mapped, (usiz
         }
         let next = current.1 + 1;
         let next_end = memchr(b'\n', &text[next..]).map_or(text.len(), |len| next + len);
-        if kind != Piece::Continued && !is_same(&text[next..next_end]) {
+        let line = &text[next..next_end];
+        if kind != Piece::Continued && !is_same(line) || frame::begins_record(line) {
             break;
         }
         current = (next, next_end);

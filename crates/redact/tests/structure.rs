@@ -414,6 +414,52 @@ fn placeholder_at_the_end_of_an_entry_keeps_the_next_one() {
     }
 }
 
+/// A line that ends like the name of a secret does not take the head of the next record for the value.
+#[test]
+fn head_of_the_next_record_is_not_a_value() {
+    let redactor = Redactor::builder().build().unwrap();
+    for first in
+        ["(5, 3): was expecting token =", "the flag --token \\", "password:", "key_password=hunter22-and-mo"]
+    {
+        for second in [
+            "E1119 05:38:09.123456    1234 a.go:12] it failed",
+            "time=\"2026-11-19T05:38:09Z\" level=info msg=ready",
+            "[   12.345678] link is up",
+            "{\"level\":\"info\",\"msg\":\"ready\"}",
+        ] {
+            let mut stream = redactor.entries(Options::default());
+            let mut out = Vec::new();
+            for text in [first, second] {
+                let entry = Entry { unit: b"a", before: b"", text: text.as_bytes(), after: b"\n" };
+                stream.push(&entry, &mut out);
+            }
+            stream.finish(&mut out);
+            let out = String::from_utf8(out).unwrap();
+            assert!(out.ends_with(&format!("\n{second}\n")), "{out}");
+            let lines = format!("{first}\n{second}\n");
+            let (out, _) = redactor.redact(lines.as_bytes(), Options::default());
+            assert!(out.ends_with(format!("\n{second}\n").as_bytes()), "{}", String::from_utf8_lossy(&out));
+        }
+    }
+    // A line that fills the width of quoted-printable does not continue there either.
+    let filler = "x".repeat(60);
+    let text = format!("{filler} =20 token =\nE1119 05:38:09.123456    1234 a.go:12] it failed\n");
+    assert_eq!(shape(&text), text);
+}
+
+#[test]
+fn complete_line_in_an_entry_is_not_continued() {
+    let redactor = Redactor::builder().build().unwrap();
+    let mut stream = redactor.entries(Options::default());
+    let mut out = Vec::new();
+    for text in ["HOSTNAME=was expecting token =", "HOSTNAME=containerd: failed"] {
+        let entry = Entry { unit: b"a", before: b"", text: text.as_bytes(), after: b"\n" };
+        stream.push_line(&entry, &mut out);
+    }
+    stream.finish(&mut out);
+    assert_eq!(out, b"HOSTNAME=was expecting token =\nHOSTNAME=containerd: failed\n");
+}
+
 /// Returns a line that represents thousands of texts: UTF-16, Base64, doubled quotes, and escapes.
 fn hostile_line() -> Vec<u8> {
     let mut line = b"q=\xff\xff;\xff0\xff%0(00000E0".to_vec();

@@ -61,6 +61,13 @@ pub(super) enum Framing {
     Entries,
 }
 
+/// Whether the next entry of a unit may continue the last line of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    Line,
+    Unknown,
+}
+
 /// A file being written to the bundle.
 pub(super) struct FileSink<'s> {
     sink: &'s mut Sink,
@@ -289,12 +296,10 @@ impl FileSink<'_> {
 
     /// Writes `head text` as one line.
     ///
-    /// `head` must not contain foreign text; lines of the same `unit` continue each other.
-    pub(super) fn entry(&mut self, unit: &[u8], head: &[u8], text: &[u8]) -> Result<(), Trouble> {
+    /// `head` must not contain foreign text; lines of the same `unit` may belong to one secret.
+    pub(super) fn entry(&mut self, unit: &[u8], head: &[u8], text: &[u8], ends: Ends) -> Result<(), Trouble> {
         self.sink.time_left()?;
-        if let Redaction::Entries(stream) = &mut self.redaction {
-            stream.push(&Entry { unit, before: head, text, after: b"\n" }, &mut self.redacted);
-        }
+        self.search(unit, head, text, ends);
         self.pass_on();
         Ok(())
     }
@@ -325,11 +330,18 @@ impl FileSink<'_> {
     }
 
     /// Searches an entry that is not kept, so that a secret that starts in it is recognized in later entries.
-    pub(super) fn search_entry(&mut self, unit: &[u8], text: &[u8]) {
-        if let Redaction::Entries(stream) = &mut self.redaction {
-            stream.push(&Entry { unit, before: b"", text, after: b"\n" }, &mut self.redacted);
-        }
+    pub(super) fn search_entry(&mut self, unit: &[u8], text: &[u8], ends: Ends) {
+        self.search(unit, b"", text, ends);
         self.redacted.clear();
+    }
+
+    fn search(&mut self, unit: &[u8], before: &[u8], text: &[u8], ends: Ends) {
+        let Redaction::Entries(stream) = &mut self.redaction else { return };
+        let entry = Entry { unit, before, text, after: b"\n" };
+        match ends {
+            Ends::Line => stream.push_line(&entry, &mut self.redacted),
+            Ends::Unknown => stream.push(&entry, &mut self.redacted),
+        }
     }
 
     /// Ends the search of entries that are not kept. A unit without entries has no open secret.

@@ -33,6 +33,7 @@ pub(crate) struct Parts {
     pid: Vec<u8>,
     transport: Vec<u8>,
     facility: Vec<u8>,
+    line_break: Vec<u8>,
     container: bool,
     message: Vec<u8>,
     boot: Vec<u8>,
@@ -298,6 +299,7 @@ impl Parts {
             "_PID" => &mut self.pid,
             "_TRANSPORT" => &mut self.transport,
             "SYSLOG_FACILITY" => &mut self.facility,
+            "_LINE_BREAK" => &mut self.line_break,
             "_BOOT_ID" => &mut self.boot,
             "CONTAINER_NAME" | "CONTAINER_ID" => {
                 self.container = true;
@@ -316,6 +318,14 @@ impl Parts {
             (unit, _) => unit,
         };
         (!name.is_empty()).then(|| String::from_utf8_lossy(name).into())
+    }
+
+    /// Returns whether the writer's next entry may continue the message: journald divided it, or it is long
+    /// enough to be a part that a program divided.
+    pub(crate) fn may_continue(&self) -> bool {
+        /// `logger` and the kernel divide at 1 KiB and below; journald before 235 divides at 2 KiB, unmarked.
+        const DIVIDED_MIN: usize = 512;
+        self.line_break == b"line-max" || self.line_break.is_empty() && self.message.len() >= DIVIDED_MIN
     }
 
     /// Returns the approximate size of the entry's lines in bytes.

@@ -17,7 +17,7 @@ use crate::collect::direct;
 use crate::collect::host::{Host, descriptor_path};
 use crate::collect::piece::Trouble;
 use crate::collect::plan::Since;
-use crate::collect::sink::{FileSink, Framing, Sink};
+use crate::collect::sink::{Ends, FileSink, Framing, Sink};
 use crate::read::{Parts, parts_of_entry};
 
 /// Files opened concurrently: a process may open 1024, and several items read the journal.
@@ -191,8 +191,8 @@ fn search_before(journal: &mut Files, since: u64, sink: &mut FileSink<'_>) {
             return;
         }
         let Ok(parts) = parts_of_entry(entry) else { continue };
-        for line in parts.message().split(|byte| *byte == b'\n') {
-            sink.search_entry(owner(&parts), line);
+        for (line, ends) in lines(&parts) {
+            sink.search_entry(owner(&parts), line, ends);
         }
     }
     sink.end_search();
@@ -203,6 +203,17 @@ fn owner(parts: &Parts) -> &[u8] {
     if parts.unit().is_empty() { parts.name() } else { parts.unit() }
 }
 
+/// Returns the lines of a message. Only the last one may continue in the next entry.
+fn lines(parts: &Parts) -> impl Iterator<Item = (&[u8], Ends)> {
+    let mut lines = parts.message().split(|byte| *byte == b'\n').peekable();
+    std::iter::from_fn(move || {
+        let line = lines.next()?;
+        let is_last = lines.peek().is_none();
+        let ends = if is_last && parts.may_continue() { Ends::Unknown } else { Ends::Line };
+        Some((line, ends))
+    })
+}
+
 // === impl EntryWriter ===
 
 impl EntryWriter {
@@ -210,8 +221,8 @@ impl EntryWriter {
         let host = clean(parts.host(), &mut self.names, sink);
         let name = clean(parts.name(), &mut self.names, sink);
         let head = parts.head(host.as_bytes(), name.as_bytes(), self.is_impersonator(parts));
-        for line in parts.message().split(|byte| *byte == b'\n') {
-            sink.entry(owner(parts), &head, line)?;
+        for (line, ends) in lines(parts) {
+            sink.entry(owner(parts), &head, line, ends)?;
         }
         Ok(())
     }
