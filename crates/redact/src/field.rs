@@ -384,6 +384,13 @@ fn behind_enclosing(before: &[u8]) -> &[u8] {
     &before[before.iter().rposition(is_enclosing).map_or(0, |at| at + 1)..]
 }
 
+/// Returns whether a name is the last part of a flag that ends a string: its value may be in the next string.
+pub(crate) fn is_listed_flag(text: &[u8], line: (usize, usize), (start, end): (usize, usize)) -> bool {
+    let word =
+        text[line.0..start].iter().rev().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-');
+    quote(text, end, line.1).is_some() && word.last() == Some(&b'-')
+}
+
 /// Returns whether the text after a name may be a block scalar indicator.
 pub(crate) fn may_open_block(rest: &[u8]) -> bool {
     let rest = rest.trim_ascii().strip_prefix(b":").unwrap_or_default().trim_ascii_start();

@@ -234,6 +234,12 @@ impl Engine {
                 let opens = trigger.opens() || *trigger == Trigger::HereDocument;
                 let may_span_elements = match *trigger {
                     Trigger::PemEnd => has_elements(&text[line.0..found.start]),
+                    Trigger::Field(_) if field::is_listed_flag(text, line, (found.start, found.end)) => {
+                        if !is_apart {
+                            framed.add(text, line, found.start, &self.rules.prefixes);
+                        }
+                        has_elements(&text[found.end..line.1])
+                    }
                     Trigger::Field(_) if !field::may_open_block(&text[found.end..line.1]) => false,
                     Trigger::Field(_) => has_elements(&text[found.end..line.1]),
                     _ => opens && has_elements(&text[found.end..line.1]),
@@ -513,6 +519,10 @@ fn ends_with_argument(text: &[u8], line: (usize, usize)) -> bool {
 /// Returns whether a line may be part of a command on several lines.
 fn may_be_joined(text: &[u8], line: (usize, usize)) -> bool {
     let ends = |end: usize| end > 0 && text[end - 1] == b'\\';
-    let start = text[line.0..line.1].iter().find(|byte| !matches!(byte, b' ' | b'\t'));
-    ends(line.1) || line.0 > 0 && ends(line.0 - 1) || matches!(start, Some(b'-' | b'"'))
+    let start = text[line.0..line.1].trim_ascii_start();
+    let is_part = match start {
+        [b'\\', ..] => views::opens_escaped(start),
+        _ => matches!(start, [b'-' | b'"', ..]),
+    };
+    ends(line.1) || line.0 > 0 && ends(line.0 - 1) || is_part
 }

@@ -347,13 +347,16 @@ enum Piece {
 impl Piece {
     fn of(line: &[u8]) -> Option<Self> {
         let content = line.trim_ascii();
-        match content {
+        // In a string, the quotes of an element are escaped.
+        let quoted = without_backslashes(content);
+        match quoted {
             [.., b'\\'] => Some(Self::Continued),
             [b'-', b' ', item @ ..] if memmem::find(item, b": ").is_none() && !item.ends_with(b":") => {
                 Some(Self::Item)
             }
-            [b'"', _, ..] if content.ends_with(b"\"") || content.ends_with(b"\",") => {
-                memmem::find(content, b"\":").is_none().then_some(Self::Element)
+            [b'"', _, ..] if quoted.ends_with(b"\"") || quoted.ends_with(b"\",") => {
+                (memmem::find(quoted, b"\":").is_none() && memmem::find(quoted, b"\\\":").is_none())
+                    .then_some(Self::Element)
             }
             _ => None,
         }
@@ -371,13 +374,27 @@ impl Piece {
             Self::Item => (lead + 2, end),
             Self::Element | Self::Last => (lead, end - usize::from(line[..end].ends_with(b","))),
         };
-        let quote = line.get(lead).filter(|byte| matches!(byte, b'"' | b'\''));
-        let is_word = !line[lead..end].iter().any(u8::is_ascii_whitespace);
-        match quote {
-            Some(quote) if is_word && end > lead + 1 && line[end - 1] == *quote => (lead + 1, end - 1),
+        let depth = line[lead..end].len() - without_backslashes(&line[lead..end]).len();
+        let (opening, word) = line[lead..end].split_at((depth + 1).min(end - lead));
+        let is_quoted = matches!(opening.last(), Some(b'"' | b'\''));
+        match word.strip_suffix(opening).filter(|_| is_quoted) {
+            Some(word) if !word.iter().any(u8::is_ascii_whitespace) => {
+                (lead + opening.len(), lead + opening.len() + word.len())
+            }
             _ => (lead, end),
         }
     }
+}
+
+/// Returns whether a text begins with an escaped quote.
+pub(crate) fn opens_escaped(text: &[u8]) -> bool {
+    without_backslashes(text).len() < text.len()
+}
+
+/// Returns a text without the backslashes that escape its first quote.
+fn without_backslashes(text: &[u8]) -> &[u8] {
+    let depth = text.iter().take_while(|byte| **byte == b'\\').count();
+    if matches!(text.get(depth), Some(b'"' | b'\'')) { &text[depth..] } else { text }
 }
 
 fn line_before(text: &[u8], start: usize) -> &[u8] {
@@ -457,6 +474,7 @@ mod tests {
             ("curl \\\n  -u a:b \\\n  https://x\nrest", "curl -u a:b https://x "),
             ("- curl\n- -u\n- 'a:b'\nother: 1", "curl -u a:b "),
             ("  \"curl\",\n  \"-H\",\n  \"A: b\"\n]", "curl -H \"A: b\" "),
+            ("  \\\"curl\\\",\n  \\\"-u\\\",\n  \\\"a:b\\\"\n]", "curl -u a:b "),
         ] {
             let first = lines.find('\n').unwrap();
             let (mapped, (start, end)) = joined(lines.as_bytes(), (0, first)).unwrap();

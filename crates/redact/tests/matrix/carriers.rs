@@ -428,6 +428,67 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         let text = text.split_whitespace().collect::<Vec<_>>().join(" \\\n    ");
         each(&text, "Nov 19 05:38:09 node-1 sh[812]: + ", "").into()
     }),
+    command("array of JSON in a JSON string", Escaped, |text| {
+        format!("{{\"msg\":{}}}\n", json(&format!("running {}", array(text)))).into()
+    }),
+    command("array of JSON in JSON in JSON", Escaped, |text| {
+        let inner = format!("{{\"stdout\":{}}}", json(&array(text)));
+        format!("{{\"body\":{}}}\n", json(&inner)).into()
+    }),
+    command("array of JSON, a word each, in a JSON string", Escaped, |text| {
+        format!("{{\"stdout\":{},\"rc\":0}}\n", json(&array_in_lines(text))).into()
+    }),
+    command("array of JSON, a word each, in JSON in JSON", Escaped, |text| {
+        let inner = format!("{{\"stdout\":{}}}", json(&array_in_lines(text)));
+        format!("{{\"body\":{}}}\n", json(&inner)).into()
+    }),
+    command("array of JSON, a word each, as strings in one line", Escaped, |text| {
+        let lines: Vec<String> = array_in_lines(text).lines().map(json).collect();
+        format!("ok: [node-1] => {{\"stdout_lines\": [{}]}}\n", lines.join(", ")).into()
+    }),
+    command("array of JSON, a word each, as strings", Escaped, |text| {
+        let lines: Vec<String> =
+            array_in_lines(text).lines().map(|line| format!("    {}", json(line))).collect();
+        format!("{{\n  \"stdout_lines\": [\n{}\n  ]\n}}\n", lines.join(",\n")).into()
+    }),
+    command("array of JSON in Docker", Escaped, |text| docker(&array(text)).into()),
+    command("array of JSON in CSV", Escaped, |text| {
+        format!("1,\"{}\",ok\n", array(text).replace('"', "\"\"")).into()
+    }),
+    command("array of JSON in HTML", Entities, |text| {
+        format!("<pre>{}</pre>\n", array(text).replace('"', "&quot;")).into()
+    }),
+    command("array of JSON, percent-encoded", Percent, |text| {
+        format!("GET /log?text={} HTTP/1.1\n", percent(&array(text))).into()
+    }),
+    command("list of YAML in a JSON string", Escaped, |text| {
+        format!("{{\"manifest\":{}}}\n", json(&format!("command:\n{}", list(text)))).into()
+    }),
+    command("quoted list of YAML in a JSON string", Escaped, |text| {
+        let list: String = text.split_whitespace().map(|word| format!("- {}\n", json(word))).collect();
+        format!("{{\"manifest\":{}}}\n", json(&format!("command:\n{list}"))).into()
+    }),
+    command("list of YAML as strings in one line", Escaped, |text| {
+        let lines: Vec<String> = list(text).lines().map(json).collect();
+        format!("ok: [node-1] => {{\"stdout_lines\": [{}]}}\n", lines.join(", ")).into()
+    }),
+    command("words of YAML in one line in a JSON string", Escaped, |text| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let text = format!("runcmd:\n - [ {} ]\n", words.join(", "));
+        format!("{{\"userdata\":{}}}\n", json(&text)).into()
+    }),
+    command("arguments of Python in a JSON string", Escaped, |text| {
+        let text = format!("Running command {} with allowed return codes [0]", python(text));
+        format!("{{\"level\":\"debug\",\"msg\":{}}}\n", json(&text)).into()
+    }),
+    command("arguments of Python in JSON in JSON", Escaped, |text| {
+        let inner = format!("{{\"msg\":{}}}", json(&format!("Running command {}", python(text))));
+        format!("{{\"log\":{}}}\n", json(&format!("{inner}\n"))).into()
+    }),
+    command("arguments of Python as strings in one line", Escaped, |text| {
+        let lines = ["Running command", &python(text), "done"].map(json);
+        format!("{{\"stdout_lines\": [{}]}}\n", lines.join(", ")).into()
+    }),
     command("list of processes", Reading::Plain, |text| {
         format!("root       812  0.0  0.1  12345  6789 ?        Ss   05:38   0:00 {text}\n").into()
     }),
@@ -496,6 +557,28 @@ fn each(text: &str, before: &str, after: &str) -> String {
 
 fn numbered(text: &str, before: impl Fn(usize) -> String) -> String {
     text.lines().enumerate().map(|(n, line)| format!("{}{line}\n", before(n + 8))).collect()
+}
+
+/// Writes the words of a command as an array of JSON.
+fn array(text: &str) -> String {
+    format!("[{}]", text.split_whitespace().map(json).collect::<Vec<_>>().join(","))
+}
+
+/// Like [`array`], with a line for each word.
+fn array_in_lines(text: &str) -> String {
+    let words: Vec<String> = text.split_whitespace().map(|word| format!("  {}", json(word))).collect();
+    format!("[\n{}\n]", words.join(",\n"))
+}
+
+/// Writes the words of a command as a list of YAML.
+fn list(text: &str) -> String {
+    text.split_whitespace().map(|word| format!("  - {word}\n")).collect()
+}
+
+/// Writes the words of a command as a list of Python.
+fn python(text: &str) -> String {
+    let words: Vec<String> = text.split_whitespace().map(|word| format!("'{word}'")).collect();
+    format!("[{}]", words.join(", "))
 }
 
 /// Encodes a text as a JSON string.
