@@ -57,9 +57,11 @@ const MEMBERS: [&[u8]; 11] = [
     b" msg=\"",
 ];
 
-/// Searchers for the names of members: creating one takes longer than searching a line.
-static FINDERS: LazyLock<[memmem::Finder<'static>; MEMBERS.len()]> =
-    LazyLock::new(|| MEMBERS.map(memmem::Finder::new));
+/// Finds the name of any member in one pass.
+static MEMBER: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let names = MEMBERS.map(|name| name.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>());
+    regex::bytes::RegexBuilder::new(&names.join("|")).unicode(false).build().ok()
+});
 
 /// Docker's driver includes the text's line ends and splits long lines.
 const DOCKER: &[u8] = b"\"log\":\"";
@@ -113,6 +115,43 @@ pub(crate) enum Frame {
 #[derive(Clone)]
 pub(crate) struct Prefixes(Regex);
 
+/// The frames of a line, read once for all constructs that start in it.
+pub(crate) struct LineFrames {
+    /// Offset of the line.
+    pub(crate) start: usize,
+    strings: Option<Strings>,
+    prefix: Option<usize>,
+    /// Maximum length of the prefix that this line and the next have in common.
+    shared_max: Option<usize>,
+    /// The frames at the places that were asked for, and whether the next line has them, too.
+    known: Vec<(Place, Frame, bool)>,
+}
+
+/// The strings of a line that may be frames.
+struct Strings {
+    /// The members that hold text, in the order of [`MEMBERS`].
+    members: Vec<Member>,
+    /// Offset of the quote of a list element.
+    element: Option<usize>,
+}
+
+/// The string of a member.
+struct Member {
+    name: &'static [u8],
+    start: usize,
+    end: usize,
+}
+
+/// The part of a line with the start of a construct.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the member with this number.
+    Member(usize),
+    Element,
+    BehindPrefix,
+    Elsewhere,
+}
+
 /// Returns whether a line ends with a one-word YAML list item or array string, optionally after a frame.
 pub(crate) fn ends_with_item(line: &[u8]) -> bool {
     let line = line.trim_ascii_end();
@@ -152,17 +191,6 @@ impl Prefixes {
         regex::bytes::RegexBuilder::new(PREFIX).unicode(false).build().map(Self)
     }
 
-    /// Returns the frame of the text that contains the byte at `at` of a line, and whether the next line, if
-    /// any, has the same frame. Without a time, a prefix of only one line is not a frame.
-    pub(crate) fn frame(&self, line: &[u8], at: usize, next: Option<&[u8]>) -> Option<(Frame, bool)> {
-        let is_shared = |frame: &Frame| next.is_none_or(|next| frame.content(next).is_some());
-        let known = self.known_frame(line, at).map(|frame| (is_shared(&frame), frame));
-        match known {
-            Some((is_shared, frame)) if is_shared || frame.is_certain() => Some((frame, is_shared)),
-            _ => shared_prefix(line, at, next?).map(|frame| (frame, true)),
-        }
-    }
-
     /// Returns the length of a known line prefix.
     pub(crate) fn len(&self, line: &[u8]) -> usize {
         let mut len = 0;
@@ -174,25 +202,108 @@ impl Prefixes {
         }
         len
     }
+}
 
-    fn known_frame(&self, line: &[u8], at: usize) -> Option<Frame> {
-        let member = FINDERS.iter().zip(MEMBERS).find(|(finder, opening)| {
-            let found = finder.find(&line[..at]);
-            found.is_some_and(|start| at < end_of_string(line, start + opening.len()))
-        });
-        if let Some((_, opening)) = member {
-            let mut streams = (0..STREAMS.len()).map(Frame::Docker);
-            let stream = streams.find(|frame| opening == DOCKER && frame.content(line).is_some());
-            return Some(stream.unwrap_or(Frame::Member(opening)));
-        }
-        let lead = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'-' | b'[')).count();
-        if lead < at && is_element(&line[lead..]) {
-            let element = line[..=lead].iter().map(|byte| if *byte == b'[' { b' ' } else { *byte });
-            return Some(Frame::Element(element.collect()));
-        }
-        let len = self.len(line);
-        (1..=at).contains(&len).then(|| Frame::Prefix(line[..len].to_vec()))
+// === impl LineFrames ===
+
+impl LineFrames {
+    /// Creates the frames of the line at `start`, which are read when they are needed.
+    pub(crate) fn new(start: usize) -> Self {
+        Self { start, strings: None, prefix: None, shared_max: None, known: Vec::new() }
     }
+
+    /// Returns the frame of the text that contains the byte at `at` of the line, and whether the next line, if
+    /// any, has the same frame. Without a time, a prefix of only one line is not a frame.
+    pub(crate) fn frame(
+        &mut self,
+        line: &[u8],
+        at: usize,
+        next: Option<&[u8]>,
+        prefixes: &Prefixes,
+    ) -> Option<(Frame, bool)> {
+        let place = self.place(line, at, prefixes);
+        if place != Place::Elsewhere {
+            if !self.known.iter().any(|(known, ..)| *known == place) {
+                let frame = self.frame_at(line, place);
+                let is_shared = next.is_none_or(|next| frame.content(next).is_some());
+                self.known.push((place, frame, is_shared));
+            }
+            let known = self.known.iter().find(|(known, ..)| *known == place);
+            if let Some((_, frame, is_shared)) = known.filter(|(_, frame, is)| *is || frame.is_certain()) {
+                return Some((frame.clone(), *is_shared));
+            }
+        }
+        let next = next?;
+        let max = *self.shared_max.get_or_insert_with(|| shared_max(line, next));
+        shared_prefix(line, at, max, next).map(|frame| (frame, true))
+    }
+
+    /// Returns the length of the known prefix before the byte at `at`.
+    pub(crate) fn prefix_before(&mut self, line: &[u8], at: usize, prefixes: &Prefixes) -> usize {
+        let len = self.prefix(line, prefixes);
+        if len <= at { len } else { prefixes.len(&line[..at]) }
+    }
+
+    fn prefix(&mut self, line: &[u8], prefixes: &Prefixes) -> usize {
+        *self.prefix.get_or_insert_with(|| prefixes.len(line))
+    }
+
+    fn place(&mut self, line: &[u8], at: usize, prefixes: &Prefixes) -> Place {
+        let strings = self.strings(line);
+        let is_in = |member: &Member| member.start <= at && at < member.end;
+        if let Some(number) = strings.members.iter().position(is_in) {
+            return Place::Member(number);
+        }
+        if strings.element.is_some_and(|lead| lead < at) {
+            return Place::Element;
+        }
+        if (1..=at).contains(&self.prefix(line, prefixes)) { Place::BehindPrefix } else { Place::Elsewhere }
+    }
+
+    fn strings(&mut self, line: &[u8]) -> &Strings {
+        self.strings.get_or_insert_with(|| Strings { members: members(line), element: element(line) })
+    }
+
+    fn frame_at(&mut self, line: &[u8], place: Place) -> Frame {
+        match place {
+            Place::Member(number) => {
+                let name = self.strings(line).members.get(number).map_or(DOCKER, |member| member.name);
+                let mut streams = (0..STREAMS.len()).map(Frame::Docker);
+                let stream = streams.find(|frame| name == DOCKER && frame.content(line).is_some());
+                stream.unwrap_or(Frame::Member(name))
+            }
+            Place::Element => {
+                let lead = &line[..=self.strings(line).element.unwrap_or_default()];
+                Frame::Element(lead.iter().map(|byte| if *byte == b'[' { b' ' } else { *byte }).collect())
+            }
+            Place::BehindPrefix | Place::Elsewhere => {
+                Frame::Prefix(line[..self.prefix.unwrap_or_default()].to_vec())
+            }
+        }
+    }
+}
+
+/// Returns the offset of the quote if a line is one element of a list.
+fn element(line: &[u8]) -> Option<usize> {
+    let lead = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'-' | b'[')).count();
+    is_element(&line[lead..]).then_some(lead)
+}
+
+/// Returns the first member of each name in a line.
+fn members(line: &[u8]) -> Vec<Member> {
+    let mut found: Vec<(usize, Member)> = Vec::new();
+    let mut from = 0;
+    while let Some(name) = MEMBER.as_ref().and_then(|member| member.find_at(line, from)) {
+        let number = MEMBERS.iter().position(|member| *member == name.as_bytes()).unwrap_or_default();
+        if found.iter().all(|(other, _)| *other != number) {
+            let end = end_of_string(line, name.end());
+            found.push((number, Member { name: MEMBERS[number], start: name.end(), end }));
+        }
+        // The quote that opens a string may belong to the next name.
+        from = name.end() - 1;
+    }
+    found.sort_unstable_by_key(|(number, _)| *number);
+    found.into_iter().map(|(_, member)| member).collect()
 }
 
 // === impl Frame ===
@@ -277,15 +388,38 @@ impl Frame {
     }
 }
 
-/// Returns the common prefix of a line and the next one, if it is more than indentation.
-fn shared_prefix(line: &[u8], at: usize, next: &[u8]) -> Option<Frame> {
+/// Returns the common prefix of a line and the next one up to `at`, if it is more than indentation. No longer
+/// one than `max` can be common.
+fn shared_prefix(line: &[u8], at: usize, max: usize, next: &[u8]) -> Option<Frame> {
     let ends = |end: &usize| matches!(line[end - 1], b' ' | b'\t' | b':' | b'|');
     let mut end = line[..at].iter().rposition(|byte| !byte.is_ascii_whitespace())? + 1;
     end += usize::from(end < at);
-    let end = (1..=end).rev().filter(ends).find(|end| behind(&line[..*end], next).is_some())?;
+    let end = (1..=end.min(max)).rev().filter(ends).find(|end| behind(&line[..*end], next).is_some())?;
     let prefix = &line[..end];
     let is_counted = number(prefix).is_some_and(|number| self::number(next) == Some(number + 1));
     (prefix.trim_ascii().len() >= SHARED_MIN || is_counted).then(|| Frame::Prefix(prefix.to_vec()))
+}
+
+/// Returns the length up to which a line may be like the next one: the end of the first run that differs.
+fn shared_max(line: &[u8], next: &[u8]) -> usize {
+    let class = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
+    let is_run = |byte: u8| matches!(byte, b'0' | b' ');
+    let (mut i, mut j) = (0, 0);
+    while let Some(byte) = line.get(i).map(|byte| class(*byte)) {
+        let run = |text: &[u8]| text.iter().take_while(|other| class(**other) == byte).count();
+        let (width, found) = if is_run(byte) {
+            (run(&line[i..]), run(&next[j..]))
+        } else {
+            (1, usize::from(next.get(j) == Some(&byte)))
+        };
+        i += width;
+        j += found;
+        // The width of the indentation may differ.
+        if found == 0 && (i > width || byte != b' ') {
+            break;
+        }
+    }
+    i
 }
 
 /// Returns the number at the start of a line.
@@ -388,7 +522,8 @@ mod tests {
         let first = &text[..text.find('\n').unwrap()];
         let at = first.find(opener).unwrap();
         let next = text[first.len() + 1..].lines().next().map(str::as_bytes);
-        let frame = Prefixes::new().unwrap().frame(first.as_bytes(), at, next);
+        let prefixes = Prefixes::new().unwrap();
+        let frame = LineFrames::new(0).frame(first.as_bytes(), at, next, &prefixes);
         frame.map_or_else(String::new, |(frame, _)| {
             String::from_utf8_lossy(&frame.view(text.as_bytes(), 0).text).into_owned()
         })

@@ -16,7 +16,7 @@ use crate::{EntryStream, InvalidKind, Kind};
 /// Redactor for the evidence of one bundle. Cloning is cheap, and clones give equal secrets equal pseudonyms.
 #[derive(Clone)]
 pub struct Redactor {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     ignored: usize,
 }
 

@@ -4,7 +4,7 @@ use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::arguments;
 use crate::block::{Certificates, Context};
-use crate::frame::{Frame, Prefixes};
+use crate::frame::{Frame, LineFrames, Prefixes};
 use crate::hit::{self, Hit, What};
 use crate::mapped::Mapped;
 use crate::scan::{Engine, Entropy, Lines, Scan, line_around};
@@ -54,6 +54,8 @@ pub(crate) struct Views {
 #[derive(Default)]
 pub(crate) struct Framed {
     pub(crate) starts: Vec<(Frame, usize)>,
+    /// The frames of the last line.
+    line: Option<LineFrames>,
 }
 
 // === impl Views ===
@@ -97,11 +99,29 @@ impl Framed {
     /// Returns whether both this line and the next have a frame.
     pub(crate) fn add(&mut self, text: &[u8], line: (usize, usize), at: usize, prefixes: &Prefixes) -> bool {
         let next = text.get(line.1 + 1..).filter(|rest| !rest.is_empty()).map(first_line);
-        let Some((frame, is_shared)) = prefixes.frame(&text[line.0..line.1], at - line.0, next) else {
+        let frames = self.frames_of(line);
+        let Some((frame, is_shared)) = frames.frame(&text[line.0..line.1], at - line.0, next, prefixes)
+        else {
             return false;
         };
         self.begin(frame, line.0);
         is_shared
+    }
+
+    /// Returns the length of the known prefix of a line before `at`.
+    pub(crate) fn prefix_before(
+        &mut self,
+        text: &[u8],
+        line: (usize, usize),
+        at: usize,
+        prefixes: &Prefixes,
+    ) -> usize {
+        self.frames_of(line).prefix_before(&text[line.0..line.1], at - line.0, prefixes)
+    }
+
+    fn frames_of(&mut self, line: (usize, usize)) -> &mut LineFrames {
+        let known = self.line.take().filter(|known| known.start == line.0);
+        self.line.insert(known.unwrap_or_else(|| LineFrames::new(line.0)))
     }
 
     /// Records that the text in a frame is searched from this line.

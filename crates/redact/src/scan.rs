@@ -66,6 +66,9 @@ pub(crate) struct Scan {
     pub(crate) suspicious: Vec<usize>,
     /// Offsets in independent lines of constructs that must be searched as a separate text.
     pub(crate) opens: Vec<usize>,
+    /// Bytes of all searched texts.
+    #[cfg(test)]
+    searched: usize,
 }
 
 // === impl Scan ===
@@ -81,6 +84,8 @@ impl Scan {
             entropy: Entropy::Unwanted,
             suspicious: Vec::new(),
             opens: Vec::new(),
+            #[cfg(test)]
+            searched: 0,
         }
     }
 
@@ -117,6 +122,10 @@ impl Engine {
     }
 
     pub(crate) fn find_plain(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+        #[cfg(test)]
+        {
+            scan.searched += text.len();
+        }
         let mut hits = Vec::new();
         let mut framed = Framed::default();
         self.known.find(text, &mut hits);
@@ -263,7 +272,9 @@ impl Engine {
                         let value = field::value(text, line, name, field).or_else(|| {
                             // After a logger's prefix, a field is at the start of its line.
                             let len = match field.place {
-                                Place::Field => self.rules.prefixes.len(&text[line.0..name.0]),
+                                Place::Field => {
+                                    framed.prefix_before(text, line, name.0, &self.rules.prefixes)
+                                }
                                 Place::Anywhere => 0,
                             };
                             let behind = (line.0 + len, line.1);
@@ -525,4 +536,68 @@ fn may_be_joined(text: &[u8], line: (usize, usize)) -> bool {
         _ => matches!(start, [b'-' | b'"', ..]),
     };
     ends(line.1) || line.0 > 0 && ends(line.0 - 1) || is_part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Certificates;
+    use crate::{HOLD_MAX, Redactor};
+
+    /// Notations that nest in each other in any order.
+    const NOTATIONS: [&str; 24] = [
+        "', '-",
+        "\", \"-",
+        ",\\\"-",
+        "\\u0041",
+        "\\x41",
+        "\\'",
+        "\\/",
+        "\\\\\\\"",
+        "\\\\n",
+        "#012",
+        "#033[31m",
+        "&quot;",
+        "&#34;",
+        "=3D",
+        "=20",
+        "\"log\":\"",
+        "\"\"x",
+        " ''x",
+        "message\":[1,2",
+        "%20",
+        "+",
+        "aGVsbG8gd29ybGQgdGhpcyBpcyB0ZXh0",
+        "68656c6c6f20776f726c6468656c6c6f",
+        "password=",
+    ];
+
+    /// Bytes that may be searched for each byte of a block.
+    const WORK_MAX: usize = 160;
+
+    fn mixture(line: usize) -> Vec<u8> {
+        let (mut text, mut state) = (Vec::with_capacity(HOLD_MAX), 7_usize);
+        let mut end = line;
+        while text.len() < HOLD_MAX - 64 {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            text.extend_from_slice(NOTATIONS[(state >> 33) % NOTATIONS.len()].as_bytes());
+            if text.len() > end {
+                text.push(b'\n');
+                end = text.len() + line;
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn work_on_mixed_notations_is_bounded() {
+        let redactor = Redactor::builder().build().unwrap();
+        for line in [127, 1000, 16_000] {
+            let text = mixture(line);
+            let mut scan = Scan::new(Extent::Secrets);
+            redactor.engine.find(&text, &mut Context::new(Certificates::Keep), &mut scan);
+            let work = scan.searched / text.len();
+            assert!(work <= WORK_MAX, "lines of {line} bytes: {work} bytes for each byte");
+        }
+    }
 }
