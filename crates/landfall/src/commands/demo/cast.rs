@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use tempfile::TempDir;
 
 use crate::output::complain;
@@ -154,9 +154,10 @@ impl Cast {
 
     /// Ends all processes, waits for them, and removes the directory.
     pub(super) async fn leave(mut self) -> Result<()> {
-        for player in &self.players {
+        let groups: Vec<Pid> = self.players.iter().map(|player| Pid::from_child(&player.child)).collect();
+        for role in &groups {
             // Processes that have exited need no signal.
-            let _ = kill_process(Pid::from_child(&player.child), Signal::TERM);
+            let _ = kill_process(*role, Signal::TERM);
         }
         let limit = Instant::now() + FAREWELL;
         let here = |players: &mut Vec<Player>| {
@@ -167,6 +168,14 @@ impl Cast {
             tokio::time::sleep(LOOK).await;
         }
         self.end();
+        // Commands that a role had started may outlive it.
+        for group in &groups {
+            let _ = kill_process_group(*group, Signal::KILL);
+        }
+        let limit = Instant::now() + FAREWELL;
+        while groups.iter().any(|group| test_kill_process_group(*group).is_ok()) && Instant::now() < limit {
+            tokio::time::sleep(LOOK).await;
+        }
         let path = self.folder.path();
         fs::remove_dir_all(path).with_context(|| format!("remove `{}`", path.display()))
     }
