@@ -359,15 +359,18 @@ async fn only_the_own_node_may_be_changed(stage: &Stage) {
     for (what, change) in [
         ("its spec", NodeChange { cordoned: Some(false), ..NodeChange::default() }),
         (
-            "and no other",
+            "only the labels that requested it",
             NodeChange {
                 labels: [("zone".to_owned(), Some("b".to_owned()))].into(),
                 ..NodeChange::default()
             },
         ),
-        ("and no other", NodeChange { labels: [("zone".to_owned(), None)].into(), ..NodeChange::default() }),
         (
-            "and nothing else",
+            "only the labels that requested it",
+            NodeChange { labels: [("zone".to_owned(), None)].into(), ..NodeChange::default() },
+        ),
+        (
+            "only its state",
             NodeChange {
                 annotations: [("x".to_owned(), Some("y".to_owned()))].into(),
                 ..NodeChange::default()
