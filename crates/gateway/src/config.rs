@@ -409,11 +409,11 @@ mod tests {
             (&format!("[front_proxy]\ncertificate = \"{there}\""), "only one of"),
             (
                 "[front_proxy]\ncertificate = \"/none.crt\"\nkey = \"/none.key\"",
-                "`/none.crt`, which is no file",
+                "`/none.crt`, which is not a file",
             ),
-            ("[front_proxy]\nauthority = \"/none.crt\"", "`/none.crt`, which is no file"),
-            ("[front_proxy]\nusername_headers = [\"X User\"]", "no header"),
-            ("[front_proxy]\nextra_header_prefixes = [\"\"]", "no header"),
+            ("[front_proxy]\nauthority = \"/none.crt\"", "`/none.crt`, which is not a file"),
+            ("[front_proxy]\nusername_headers = [\"X User\"]", "invalid header name"),
+            ("[front_proxy]\nextra_header_prefixes = [\"\"]", "invalid header name"),
         ] {
             let error = checked(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

@@ -431,7 +431,7 @@ mod tests {
         for (endpoint, why) in [
             (origin, "404"),
             ("http://127.0.0.1:1".to_owned(), "error sending request"),
-            ("http://sts.corp".to_owned(), "`sts.corp` is asked by `https://` only"),
+            ("http://sts.corp".to_owned(), "`sts.corp` must be requested over `https://`"),
         ] {
             let said = ask(endpoint).await;
             assert!(said.contains(why) && !said.contains("canary"), "{said}");

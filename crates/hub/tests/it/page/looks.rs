@@ -104,6 +104,6 @@ fn silence_is_told_in_words() {
         browser.open(&url(&hub, &format!("/nodes/{node}"))).unwrap();
         browser.screenshot(&picture(&format!("{node}-silent.png"))).unwrap();
         let page = browser.text("document.querySelector('main').innerText").unwrap();
-        assert_eq!(page.contains("Nothing was heard from this node for 7 min"), silent, "{page}");
+        assert_eq!(page.contains("No report from this node for 7 min"), silent, "{page}");
     }
 }

@@ -52,7 +52,7 @@ fn a_wave_is_told_by_its_numbers_and_its_reasons() {
     let text = |browser: &mut Browser, expression: &str| browser.text(expression).unwrap();
     assert_eq!(
         text(&mut browser, "document.querySelector('h1').innerText"),
-        "22 of 40 machines done, 5 failed, 2 rolled back, 11 on the way"
+        "22 of 40 machines done, 5 failed, 2 rolled back, 11 in progress"
     );
     let reasons = text(
         &mut browser,
