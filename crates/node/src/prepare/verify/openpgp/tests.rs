@@ -161,11 +161,11 @@ fn a_good_signature_counts_and_anything_else_does_not() {
     OpenPgp::new(&armored, policy(&listed)).unwrap().verify(CONTENT, &by_curve).unwrap();
     let both = Trust { threshold: 2, ..Trust::default() };
     let told = objection(&armored, &both, CONTENT, &signature);
-    assert!(told.starts_with("1 of 2 signatures"), "{told}");
+    assert!(told.starts_with("1 of 2 required signatures"), "{told}");
     // The same key twice is one key.
     let twice = [signature.clone(), signature.clone()].concat();
     let told = objection(&armored, &both, CONTENT, &twice);
-    assert!(told.starts_with("1 of 2 signatures"), "{told}");
+    assert!(told.starts_with("1 of 2 required signatures"), "{told}");
     let verifier = OpenPgp::new(&armored, policy(&both)).unwrap();
     let mut expected = [rsa, curve];
     expected.sort();
@@ -263,7 +263,7 @@ fn a_revoked_subkey_signs_nothing_and_its_sister_does() {
     // The revoked signature does not count towards a threshold of two either.
     let both = Trust { threshold: 2, ..Trust::default() };
     let told = objection(&keyring, &both, CONTENT, &[by_first, by_second].concat());
-    assert!(told.starts_with("1 of 2 signatures"), "{told}");
+    assert!(told.starts_with("1 of 2 required signatures"), "{told}");
 }
 
 #[test]
