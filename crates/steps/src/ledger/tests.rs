@@ -82,7 +82,7 @@ async fn a_newer_format_is_refused_even_when_an_older_record_is_there() {
     let (disk, plan, _, newer) = two_generations().await;
     disk.damage(&newer, b"{\"format\":2,\"digest\":\"other\"}\nwho knows");
     let error = open(&disk, &plan).unwrap_err();
-    assert!(error.to_string().contains("has format 2; this version knows up to 1"), "{error}");
+    assert!(error.to_string().contains("has format 2; this version reads formats up to 1"), "{error}");
 }
 
 #[tokio::test]
